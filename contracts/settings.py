@@ -107,7 +107,7 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Se
 
 def _names_a_type(part: int | str) -> bool:
     """Return whether the part is a type of a union: Pydantic adds these to the path, as in `stop.str`."""
-    return isinstance(part, str) and (part in TYPES or "[" in part)
+    return isinstance(part, str) and (part in TYPES or part.startswith("constrained-") or "[" in part)
 
 
 def _fields_at(kind: type[BaseModel], path: list[str]) -> list[str]:

@@ -13,6 +13,7 @@
 Unknown group choices are refused here; unknown keys, when `RunSettings` types the tree.
 """
 
+import re
 import shutil
 import tempfile
 import textwrap
@@ -47,6 +48,10 @@ CONF = Path(conf.__file__).parent
 COMPONENTS = ("algorithm", "task", "environment")
 GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
 BARE = {"data": "folder", "curriculum": "by"}  # the option that a value without a name sets
+HINTS = {  # by a required key's end
+    "model.path": "FOLDER, in Hugging Face format, or a hub name",
+    ".corpus": 'FILE.jsonl, in JSON Lines with a {"text": …} for each training reply',
+}
 REPLACED = ("reward", "metrics")  # a new value replaces the old one: options of another reward are not kept
 
 for _group, (_table, *_) in TABLES.items():  # what the command line and `override /task: NAME` may choose
@@ -338,7 +343,17 @@ def set_in_list(tree: DictConfig, override: Override) -> bool:
 
 def refuse_missing(tree: DictConfig) -> None:
     """Raise InputError where the tree has required keys without a value."""
-    missing = sorted(OmegaConf.missing_keys(tree))
+    missing = sorted(_by_label(tree, key) for key in OmegaConf.missing_keys(tree))
     if missing:
-        hint = ": a folder in Hugging Face format, or a hub name" if "model.path" in missing else ""
-        raise InputError(f"{' and '.join(missing)} is required{hint}. Give {missing[0]}=…")
+        hints = [next((hint for end, hint in HINTS.items() if key.endswith(end)), "…") for key in missing]
+        raise InputError(
+            "\n".join(f"{key} is required. Type {key}={hint}" for key, hint in zip(missing, hints, strict=True))
+        )
+
+
+def _by_label(tree: DictConfig, key: str) -> str:
+    """Return the key with a label in place of an entry's number: reward[3].corpus, as it can be given."""
+    if (place := re.fullmatch(r"(\w+)\[(\d+)\](\..+)", key)) is None:
+        return key
+    part = tree[place[1]][int(place[2])]
+    return f"{place[1]}.{label_of(part)}{place[3]}"

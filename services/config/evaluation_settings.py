@@ -1,10 +1,13 @@
 """Settings under `evaluation.`: how held-out generations are sampled and judged."""
 
+from typing import Final
+
 from pydantic import Field, field_validator
 
 from contracts.settings import Settings
 from services.config.post_processing import find_post_processor
 
+NEVER: Final = "never"  # as evaluate_every
 # Sampling keys that evaluation may override; the rest is rollout's
 DRAWN_AS = ("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "stop")
 

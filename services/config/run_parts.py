@@ -28,12 +28,12 @@ from services.config.cluster_settings import ClusterSettings
 from services.config.component_settings import component
 from services.config.curriculum_settings import CurriculumSettings
 from services.config.data_settings import DataSettings
-from services.config.evaluation_settings import DRAWN_AS, EvaluationSettings
+from services.config.evaluation_settings import DRAWN_AS, NEVER, EvaluationSettings
 from services.config.measures import Measures
 from services.config.reward_view import Judging
 from services.models.chat_template import form_of
 from services.models.files import ModelFiles
-from services.tasks.base import Side, Split, Task
+from services.tasks.base import HELD_OUT, Side, Split, Task
 from services.tokens.prompt_limit import PromptLimit
 from services.tracking.settings import TrackingSettings
 
@@ -58,7 +58,8 @@ class RunParts(Settings):
     seed: int = Field(default=0, ge=0)  # of sampling, initialization and the prompts' order
     run_name: str  # folder in output_dir
     output_dir: str = "runs"  # folder of all runs
-    evaluate_every: int = Field(default=10, ge=0)  # iterations; 0: only before the first and after the last
+    # Iterations; 0: only before the first and after the last; never: held-out prompts are not even read
+    evaluate_every: Annotated[int, Field(ge=0)] | Literal["never"] = 10
     save_every: int = Field(default=10, ge=0)  # iterations; 0: only after the last
     keep_checkpoints: int = Field(default=2, ge=1)  # the newest ones; older ones are deleted
     keep_best: str | None = None  # also keep the best checkpoint by this metric: val/reward/mean, min:val/…
@@ -127,6 +128,11 @@ class RunParts(Settings):
     def run_folder(self) -> Path:
         """Return the place of the run's folder."""
         return Path(self.output_dir).absolute() / self.run_name
+
+    @property
+    def evaluated_splits(self) -> tuple[Split, ...]:
+        """Return the splits that training evaluates."""
+        return () if self.evaluate_every == NEVER else HELD_OUT
 
     @property
     def is_graded(self) -> bool:

@@ -19,6 +19,7 @@ from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part, ServerSettings, parts
 from rollout_workers.environments.base import EnvironmentSettings
 from services.config.component_settings import TABLES, name_and_options
+from services.config.evaluation_settings import NEVER
 from services.config.mixture_rules import (
     check_answered_once,
     check_generated,
@@ -148,6 +149,13 @@ class RunSettings(RunParts):
     def _parts_fit(self) -> "RunSettings":
         self.reward_servers.check_labels(part.label for part in (*self.reward, *self.metrics))
         check_deadlines(self.reward, self.reward_servers)
+        if self.evaluate_every == NEVER:
+            for key, value in (
+                ("keep_best", self.keep_best),
+                ("data.evaluations_per_epoch", self.data and self.data.evaluations_per_epoch),
+            ):
+                if value is not None:
+                    raise ValueError(f"got evaluate_every=never and {key}={value}: expected one of them")
         sampling = self.sampling(evaluating=True)
         if sampling.min_tokens > sampling.max_tokens:
             raise ValueError(

@@ -9,13 +9,14 @@ torch: it calls the interfaces in `contracts.clients`.
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from contracts.clients import FleetClient, LearnerClient, RewardClient
 from contracts.errors import LearnerLost, RunError
 from contracts.processes import timeline
 from learner.rate_schedule import moved
 from learner.settings import LearnerSettings
+from services.config.evaluation_settings import NEVER
 from services.loop.batches import BatchSource
 from services.loop.collecting import FailureBudget
 from services.loop.evaluations.evaluator import Evaluator
@@ -27,6 +28,7 @@ from services.loop.update_bar import UpdateBar
 from services.loop.worker_weights import WorkerWeights
 from services.runs import checkpoints
 from services.runs.checkpoint_retention import Keeper
+from services.tasks.base import HELD_OUT
 from services.terminal.interrupts import Interrupted
 
 
@@ -44,7 +46,7 @@ class LoopSettings:
 
     run_name: str
     iterations: int
-    evaluate_every: int  # iterations; 0: only before the first and after the last
+    evaluate_every: int | Literal["never"]  # iterations; 0: only before the first and after the last
     save_every: int  # iterations; 0: only after the last
     learner: LearnerSettings  # its schedule of the learning rate, and how often it may restart
 
@@ -168,8 +170,10 @@ class Controller:
 
     def _due_splits(self) -> tuple[str, ...]:
         every, iteration = self._settings.evaluate_every, self._iteration
+        if every == NEVER:
+            return ()
         if iteration in (0, self._settings.iterations):
-            return ("validation", "test")
+            return HELD_OUT
         return ("validation",) if every and iteration % every == 0 else ()
 
     def _evaluate(self, split: str) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from contracts.rollout import Sampling
 from learner.algorithms.base import Algorithm
@@ -11,7 +11,7 @@ from learner.models.dropout import rates
 from learner.settings import ModelSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.data_settings import DataSettings
-from services.config.evaluation_settings import EvaluationSettings
+from services.config.evaluation_settings import NEVER, EvaluationSettings
 from services.config.settings import RunSettings
 from services.loop.evaluations.held_out import SHOWN
 from services.sources.mixed import mixture
@@ -54,7 +54,9 @@ def arithmetic(settings: RunSettings, found: Batch, num_prompts: Mapping[Split, 
         "update": _update(algorithm, found, settings.learner.token_budget),
         **({"left out": "; ".join(left_out)} if (left_out := settings.passes_left_out) else {}),
         "run": _run(algorithm, iterations, found) + uses,
-        "evaluation": f"{_evaluated(evaluation, times, num_prompts, made, most)}, {drawn}{measured}",
+        "evaluation": f"{_evaluated(evaluation, times, num_prompts, made, most)}, {drawn}{measured}"
+        if settings.evaluated_splits
+        else "none: evaluate_every=never",
         "checkpoints": _checkpoints(
             checkpoints(iterations, settings.save_every), settings.keep_checkpoints, settings.keep_best
         ),
@@ -124,11 +126,13 @@ def optimizer_steps(algorithm: Algorithm, found: Batch) -> tuple[int, int]:
     return an_epoch, an_epoch * algorithm.num_epochs
 
 
-def evaluations(iterations: int, every: int) -> tuple[int, int]:
+def evaluations(iterations: int, every: int | Literal["never"]) -> tuple[int, int]:
     """Return how often validation and test prompts are answered.
 
     Both are before the first iteration and after the last; validation also every so often in between.
     """
+    if every == NEVER:
+        return 0, 0
     between = (iterations - 1) // every if every else 0
     return 2 + between, 2
 

@@ -48,7 +48,7 @@ from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
 from services.preflight.transport import choose_transport
 from services.runs.best import Criterion
-from services.tasks.base import SPLITS, ColumnRead, Split, TellsColumns
+from services.tasks.base import HELD_OUT, SPLITS, ColumnRead, Split, TellsColumns
 from services.tasks.columns import not_read
 from services.tokens import cut_prompts
 from services.tokens.response_tokens import ResponseTokens
@@ -133,13 +133,16 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         fitted(settings, model, this_machine())
     of_data, of_rows = _check_data(settings, model) if training else ([], {})
     asks_train = settings.data is None or settings.data.share is not None
-    splits = SPLITS if training and asks_train else SPLITS[1:]
+    train: tuple[Split, ...] = ("train",) if training and asks_train else ()
+    splits = train + (settings.evaluated_splits if training else HELD_OUT)
     prompts = check_prompts(settings, splits, Reading(model, token_counter(model), room))
-    first = {part: ahead[0] for part, ahead in prompts.first.items()} if splits[0] == "train" else {}
+    first = {part: ahead[0] for part, ahead in prompts.first.items()} if train else {}
     trial = trial_of_parts(prompts.first, settings.by_part)
     tasks = {part: run.task for part, run in settings.by_task.items()}
     columns = {
-        part: task.columns_read(splits[0]) for part, task in tasks.items() if isinstance(task, TellsColumns)
+        part: task.columns_read(splits[0])
+        for part, task in tasks.items()
+        if splits and isinstance(task, TellsColumns)
     }
     num = rollout.prompts_per_iteration * settings.group_size
     sizes = {"rollouts": num, "iterations": settings.iterations}
@@ -173,7 +176,7 @@ def _check_data(
         return [], {}
     # Evaluations of a share ask prompts alone.
     warnings = []
-    if data.share is None:
+    if data.share is None and settings.evaluated_splits:
         limits = settings.evaluation.num_prompts, settings.keep_best
         warnings += _check_held_out(data, algorithm, tokens_of(settings, tokenizer), *limits)
     if source.num_cut:

@@ -12,6 +12,7 @@ from services.tasks.response_row import ResponseRow
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+HELD_OUT: tuple[Split, ...] = SPLITS[1:]
 Side = Literal["left", "right"]
 SIDE_KEY = "truncation_side"  # of every task, a user's own included: read by the run, not by the class
 

@@ -41,10 +41,8 @@ from services.sources.offline import OfflineSource
 from services.sources.orders import order_of
 from services.sources.prompts import prompts_of
 from services.sources.reading import opened_thought, reading_of
-from services.tasks.base import Split
 from services.terminal.doing import doing
 from services.terminal.interrupts import StopRequest
-from services.tokens.token_places import TokenPlaces
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
 from services.train.own_annotation import annotate_own_rows
@@ -73,14 +71,13 @@ def controller(
         replace(
             settings.judging,
             opened=opened_thought(settings.chat_form(read_model(settings.model)), settings.model),
-            places=TokenPlaces(settings.model),
         ),
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     annotate_own_rows(settings, clients, console, requests.look)
     settings = _counted_again(settings, clients)
     assembly = Assembly(settings, clients, collector)
-    splits: tuple[Split, ...] = ("validation", "test")
+    splits = settings.evaluated_splits
 
     def measure(rollouts: Sequence[Rollout]) -> dict[str, float]:
         if settings.rollout.sleep:  # the workers share the learner's GPU; the next leases wake them

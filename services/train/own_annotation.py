@@ -71,7 +71,7 @@ def annotate_own_rows(
     splits: dict[Split, Needs] = {"train": needs}
     if settings.algorithm.traits.prefers and needs.reference:  # held-out responses are compared, too
         only = replace(needs, scores=False, values=False, rewards=())
-        splits |= {"validation": only, "test": only}
+        splits |= dict.fromkeys(settings.evaluated_splits, only)
     common = _Common(settings, clients, console, check_stop)
     for split, needed in splits.items():
         if split == "train":

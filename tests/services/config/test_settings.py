@@ -48,6 +48,31 @@ def test_components_are_made_and_named() -> None:
     assert settings(run_name="mine").run_name == "mine"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"evaluate_every": -1},
+            r"^evaluate_every: got -1; .*greater than or equal to 0\nevaluate_every: got",
+        ),
+        (
+            {"evaluate_every": "never", "keep_best": "val/loss"},
+            "got evaluate_every=never and keep_best=val/loss",
+        ),
+        (
+            {"evaluate_every": "never", "data": {"folder": "d", "num_epochs": 1, "evaluations_per_epoch": 2}},
+            "got evaluate_every=never and data.evaluations_per_epoch=2",
+        ),
+    ],
+)
+def test_evaluations_are_counted_in_iterations_or_never_made(options: dict[str, Any], message: str) -> None:
+    assert settings().evaluated_splits == ("validation", "test")
+    assert settings(evaluate_every=0).evaluated_splits == ("validation", "test")
+    assert settings(evaluate_every="never").evaluated_splits == ()
+    with pytest.raises(InputError, match=message):
+        settings(**options)
+
+
 def test_reward_and_metrics_are_the_tasks_own_unless_given() -> None:
     assert [part.name for part in settings().reward] == ["increasing_numbers"]
     assert [part.name for part in settings().metrics] == ["increasing_numbers", "length"]
@@ -169,10 +194,12 @@ def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
     assert asked.sampling(evaluating=True).masked
 
 
-def test_only_evaluations_penalise_repetition() -> None:
+def test_evaluations_penalise_repetition_as_rollouts_do_or_by_their_own_number() -> None:
     run = settings(evaluation={"repetition_penalty": 2.5})
     assert run.sampling().repetition_penalty == 1.0
     assert run.sampling(evaluating=True).repetition_penalty == 2.5
+    run = settings(rollout={"repetition_penalty": 1.3})
+    assert run.sampling().repetition_penalty == run.sampling(evaluating=True).repetition_penalty == 1.3
     with pytest.raises(InputError, match=r"evaluation\.repetition_penalty: got 0"):
         settings(evaluation={"repetition_penalty": 0.0})
 

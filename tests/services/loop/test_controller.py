@@ -157,6 +157,18 @@ def test_the_whole_run_call_by_call(tmp_path: Path) -> None:
     assert list(loop.folder.checkpoints()) == [2, 3]
 
 
+def test_a_run_without_evaluations_makes_none(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, iterations=3, evaluate_every="never").run()
+
+    assert [call for call in loop.calls if call[0] == "generate"] == [
+        ("generate", [0, 1]),
+        ("generate", [2, 3]),
+        ("generate", [4, 5]),
+    ]
+    assert loop.calls[-2:] == [("save", 3), ("export", 3)]
+    assert not list(loop.folder.path.glob("*_split_metrics.jsonl"))
+
+
 def test_every_rollout_is_written_by_the_weights_that_it_trains(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     seen: list[tuple[int, int]] = []

@@ -200,6 +200,11 @@ def test_the_best_checkpoint_is_kept_beside_the_newest() -> None:
     assert words(iterations=1)["checkpoints"] == "1 written, all kept; at the end model/"
 
 
+def test_a_run_without_evaluations_says_so() -> None:
+    assert evaluations(12, "never") == (0, 0)
+    assert words(evaluate_every="never")["evaluation"] == "none: evaluate_every=never"
+
+
 def test_held_out_texts() -> None:
     told = words(iterations=20, evaluate_every=10, evaluation={"num_prompts": 7, "samples_per_prompt": 2})
     assert told["evaluation"] == (

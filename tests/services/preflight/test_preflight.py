@@ -63,6 +63,13 @@ class Broken(Words):
         raise RuntimeError("no such luck")
 
 
+class OnlyTraining(Words):
+    def prompts(self, split: Split) -> list[Prompt]:
+        if split != "train":
+            raise InputError(f"there are no {split} prompts")
+        return super().prompts(split)
+
+
 class WrongText(Words):
     def prompts(self, split: Split) -> list[Any]:
         return [Prompt("words/0", 7)]  # type: ignore[arg-type]
@@ -128,6 +135,13 @@ def test_what_fits_passes_and_torch_is_not_needed_for_it(model: Path) -> None:
     before = set(sys.modules)
     check(settings(model))
     assert "torch" not in set(sys.modules) - before
+
+
+def test_held_out_prompts_are_read_only_for_evaluations(model: Path) -> None:
+    task = words(2, 3, kind=OnlyTraining)
+    assert "there are no validation prompts" in refusal(model, task=task)
+    checked = check(settings(model, task=task, evaluate_every="never"))
+    assert checked.prompts.num_prompts == {"train": 2}
 
 
 # The model
