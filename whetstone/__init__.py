@@ -18,7 +18,7 @@ from whetstone.training import demo_model, train
 if TYPE_CHECKING:  # for type checkers and editors; whetstone/public.py imports each when it is used
     from contracts.environments import Environment, Observation, Step
     from contracts.rollout import MaskRule, Prompt, Rollout
-    from contracts.scores import Metric, MetricValue, Reward, Sample
+    from contracts.scores import Grade, Metric, MetricValue, Reward, Sample
     from contracts.secrets.secret_values import remember_secret
     from contracts.settings import Settings
     from contracts.turn import Turn
@@ -49,6 +49,7 @@ __all__ = [
     "Environment",
     "EnvironmentSettings",
     "EvaluatedModel",
+    "Grade",
     "Graded",
     "InputError",
     "KLSettings",

@@ -122,6 +122,10 @@ def score(
                 )
             answers |= values
     by_row = {key: value["rows"] for key, value in answers.items() if value["rows"] is not None}
+    for key, value in answers.items():
+        grades = value.get("grades", ())
+        comments = [grade.get("comment") if isinstance(grade, dict) else None for grade in grades]
+        by_row |= {f"{key}/comment": comments} if any(comments) else {}
     table = DataFrame(
         [{**row, **{key: values[i] for key, values in by_row.items()}} for i, row in enumerate(rows)]
     )

@@ -17,7 +17,7 @@ BY_TITLE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "contracts.secrets.secret_values": ("remember_secret",),
     },
     "Rewards, metrics and measures": {
-        "contracts.scores": ("Reward", "Metric", "MetricValue"),
+        "contracts.scores": ("Reward", "Grade", "Metric", "MetricValue"),
         "services.config.measures": ("Measure",),
         "services.loop.evaluations.evaluated_model": ("EvaluatedModel",),
     },

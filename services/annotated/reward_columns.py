@@ -12,6 +12,7 @@ from reward_servers.settings import Part
 from reward_servers.shaping import contribution
 
 REWARD = "reward."  # a column's name before the reward's label
+GRADES = "grades"  # column of what rewards gave beside numbers, as JSON
 
 
 def totals(table: pa.Table, rewards: Sequence[Part], where: str) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from contracts.errors import InputError
 from contracts.rollout import Prompt
 from reward_servers.settings import Part, parts
 from services.annotated.parts import ANNOTATED, TOLD, Parts, read_manifest, read_table, write_table
-from services.annotated.reward_columns import REWARD, totals
+from services.annotated.reward_columns import GRADES, REWARD, totals
 from services.tokens.response_tokens import vocabulary_fingerprint
 
 OF_REFERENCE = ("prompt_tokens", "tokens", "ref_logprobs", "cut")
@@ -34,6 +34,8 @@ def merge(folder: Path, rewards: Parts, reference: Parts | None, values: Mapping
     def tables() -> Iterator[pa.Table]:
         for start in rewards.starts:
             table = rewards.read(start)
+            if GRADES not in table.column_names:  # of a version without them
+                table = table.append_column(GRADES, pa.nulls(len(table), pa.string()))
             if reference is not None:
                 scored = reference.read(start)
                 for name in OF_REFERENCE:

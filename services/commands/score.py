@@ -12,7 +12,7 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.scores import MetricValue
 from services.grading.sample_files import read_samples
-from services.grading.values import check_needs, find_grader, metric_values, reward_values
+from services.grading.values import Scored, check_needs, find_grader, metric_values, reward_values
 from services.terminal.doing import doing
 
 
@@ -24,20 +24,23 @@ def run(argv: Sequence[str]) -> int:
     """
     arguments = _parser().parse_args(argv)
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the values alone, and a grader may print
-        values = _values(arguments)
+        scored = _scored(arguments)
     if arguments.json:
-        print(json.dumps({key: {"corpus": v.corpus, "rows": v.rows} for key, v in values.items()}))
+        shown: dict[str, Any] = {k: {"corpus": v.corpus, "rows": v.rows} for k, v in scored.values.items()}
+        if scored.grades is not None:
+            next(iter(shown.values()))["grades"] = scored.grades
+        print(json.dumps(shown))
     else:
-        _print_table(values)
+        _print_table(scored.values)
     return 0
 
 
-def _values(arguments: argparse.Namespace) -> dict[str, MetricValue]:
+def _scored(arguments: argparse.Namespace) -> Scored:
     kind, part = find_grader(arguments.name, _options(arguments.option), arguments.reward)
     samples = read_samples(Path(arguments.predictions), arguments.references and Path(arguments.references))
     check_needs(kind, part, samples)
     with doing(f"computing {kind} {part.label} of {len(samples)} texts"):
-        return metric_values(part, samples) if kind == "metric" else reward_values(part, samples)
+        return reward_values(part, samples) if kind == "reward" else Scored(metric_values(part, samples))
 
 
 def _parser() -> argparse.ArgumentParser:

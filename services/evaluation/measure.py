@@ -20,6 +20,7 @@ from services.sources.reading import opened_thought
 from services.tasks.base import Split
 from services.terminal.doing import doing
 from services.terminal.starting import Starting
+from services.tokens.token_places import TokenPlaces
 from services.tracking.console import Console
 
 
@@ -70,6 +71,7 @@ def evaluate_model(
         judging = replace(
             settings.judging,
             opened=opened_thought(settings.chat_form(read_model(settings.model)), settings.model),
+            places=TokenPlaces(settings.model),
         )
         collector = Collector(fleet, rewards, failures, console, _go_on, patience_s, judging)
         evaluator = evaluator_of(settings, collector, (split,))

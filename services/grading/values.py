@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from contracts.errors import InputError, did_you_mean
@@ -77,7 +78,18 @@ def metric_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValu
     return server.compute(samples)
 
 
-def reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValue]:
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Values of a reward: its scores, and named values that every sample has; and its records as JSON.
+
+    Example: `Scored({"mine": MetricValue(0.5, (0.0, 1.0))}, [0.0, {"score": 1.0, "comment": "Well."}])`
+    """
+
+    values: dict[str, MetricValue]
+    grades: list[Any] | None = None  # None: all scores are plain numbers
+
+
+def reward_values(part: Part, samples: Sequence[Sample]) -> Scored:
     """Score the samples with a reward; print its warnings on standard error.
 
     Raises:
@@ -93,7 +105,15 @@ def reward_values(part: Part, samples: Sequence[Sample]) -> dict[str, MetricValu
             f"{len(failures)} of {len(samples)} samples could not be scored; the first: {failures[0]}"
         )
     rows = tuple(score.parts[part.label] for score in scores)
-    return {part.label: MetricValue(corpus=sum(rows) / len(rows), rows=rows)}
+    values = {part.label: MetricValue(corpus=sum(rows) / len(rows), rows=rows)}
+    grades = [score.grades.get(part.label) for score in scores]
+    for name in dict.fromkeys(name for grade in grades if grade for name in grade.values):
+        found = [grade.values.get(name) if grade else None for grade in grades]
+        there = tuple(value for value in found if value is not None)
+        of_all = there if len(there) == len(found) else None
+        values[f"{part.label}/{name}"] = MetricValue(corpus=sum(there) / len(there), rows=of_all)
+    shown = [row if grade is None else grade.as_json() for row, grade in zip(rows, grades, strict=True)]
+    return Scored(values, shown if any(grades) else None)
 
 
 def _trial_of(samples: Sequence[Sample]) -> Trial:

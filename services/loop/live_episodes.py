@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.rollout import Rollout
-from services.loop.evaluations.evaluation import transcript
+from services.loop.evaluations.evaluation import judged, transcript
 from services.runs.json_lines import append_row, read_rows, to_line, write_atomically
 
 EACH = 8  # episodes of a split that are kept by each version of the weights
@@ -45,6 +45,6 @@ def episode_row(rollout: Rollout, split: str, weights: int) -> dict[str, Any]:
         "sample_id": rollout.prompt.id,
         "prompt_text": rollout.prompt.text,
         "reward": rollout.total_reward,
-        **{f"reward/{name}": value for name, value in rollout.reward_parts.items()},
+        **judged(rollout),
         **transcript(rollout),
     }

@@ -8,6 +8,7 @@ from contracts.secrets.redaction import without_secrets
 from contracts.settings import with_options
 from reward_servers.evaluated_metrics import served_metrics
 from reward_servers.user_rewards.apart import try_apart
+from reward_servers.user_rewards.trial import is_own
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
@@ -123,6 +124,7 @@ def make_plan(overrides: list[str]) -> Plan:
             **data_of(settings),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
+            **_of_token_rewards(settings),
             **_on_gpus(deployed, on_gpu),
             **_on_cpu(checked.budget),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
@@ -140,6 +142,14 @@ def make_plan(overrides: list[str]) -> Plan:
         prompts_as_read=first_prompts(settings, checked.first_prompts),
         columns=checked.columns,
     )
+
+
+def _of_token_rewards(settings: RunSettings) -> dict[str, str]:
+    """Return that an algorithm sums scores of tokens; nothing where it uses them, or no reward has any."""
+    algorithm = settings.algorithm
+    if algorithm.uses_token_rewards or not algorithm.traits.earns or not any(map(is_own, settings.reward)):
+        return {}
+    return {"scores of tokens": f"{settings.algorithm_name} trains on their sum, should a reward give any"}
 
 
 def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:

@@ -31,7 +31,10 @@ PHASES = ("rollout", "reward", "score", "update", "weights")
 NUM_SAMPLES = 8
 NUM_SCORES = 6  # scores shown under a sample
 WIDE, NARROW, SMALL = (1040, 300), (380, 240), (340, 180)  # boxes of charts, in pixels
-PREDICTION_TEXTS = ("split_name", "sample_id", "prompt_text", "prompt_as_read", "generated_text", "ref_text")
+PREDICTION_TEXTS = (
+    *("split_name", "sample_id", "prompt_text", "prompt_as_read", "generated_text", "ref_text"),
+    "comment",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class SamplePair:
     before: str
     after: str
     scores: tuple[tuple[str, float | None, float | None], ...]  # name, before, after
+    comments: tuple[str, str] = ("", "")  # of the rewards: before, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ def sample_pairs(
             before=str(old.get("generated_text", "")),
             after=str(new.get("generated_text", "")),
             scores=_scores(old, new),
+            comments=(str(old.get("comment", "")), str(new.get("comment", ""))),
         )
         for old, new in list(reversed(one_each.values()))[:NUM_SAMPLES]
     )

@@ -33,6 +33,8 @@ def episode_view(row: Mapping[str, Any], *, whole: bool = False) -> RenderableTy
         head.append(f"  {_seen(name)} {number(value)}", "dim")
     if shown.num_written is not None:
         head.append(f"  tokens {shown.num_read:,} read, {shown.num_written:,} written", "dim")
+    if shown.comment:
+        head.append(f"\n{_cut(shown.comment)}", "italic")
     turns = Table.grid(padding=(0, 1), expand=True)
     turns.add_column(justify="right", style="dim", width=4)
     turns.add_column(ratio=1)

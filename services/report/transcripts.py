@@ -16,6 +16,7 @@ FOLD = 50  # turns of a fold: a long middle has several
 DECIMALS = 6  # of a reward: a sum's rounding error is none
 NUM_MEASURED = 5  # numbers shown for an episode
 ENVIRONMENT = "environment/"
+NAMED_VALUE = re.compile(r"reward/[^/]+/")  # of a reward: reward/judge/format
 ENDS = ("environment/won", "environment/lost")  # shown as the episode's end
 RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
 ERROR = "Error: "  # how a failed call's result begins
@@ -76,6 +77,7 @@ class Transcript:
     end: str  # won, lost, cut or ended
     reward: float | None
     measured: tuple[tuple[str, float], ...]
+    comment: str  # of the rewards
     num_read: int | None
     num_written: int | None
     opening: tuple[ShownTurn, ...]
@@ -118,17 +120,20 @@ def transcript(title: str, row: Mapping[str, Any], *, whole: bool = False) -> Tr
     turns = shown_turns(row["turns"])
     is_long = len(turns) > 2 * SHOWN_TURNS + 1 and not whole  # folding a single turn would save nothing
     split, rest = (SHOWN_TURNS, len(turns) - SHOWN_TURNS) if is_long else (len(turns), len(turns))
+    numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
     measured = [
         (key.removeprefix(ENVIRONMENT), value)
-        for key, value in row.items()
-        if key.startswith(ENVIRONMENT) and isinstance(value, int | float) and key not in ENDS
+        for key, value in numbers.items()
+        if key.startswith(ENVIRONMENT) and key not in ENDS
     ]
+    measured += [(key, value) for key, value in numbers.items() if NAMED_VALUE.match(key)]
     return Transcript(
         title=title,
         prompt=str(row.get("prompt_text", "")),
         end=str(row.get("end", "ended")),
         reward=row.get("reward"),
         measured=tuple(measured[:NUM_MEASURED]),
+        comment=str(row.get("comment", "")),
         num_read=_sum(turn.num_read for turn in turns),
         num_written=_sum(turn.num_written for turn in turns),
         opening=turns[:split],

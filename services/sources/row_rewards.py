@@ -22,7 +22,7 @@ from contracts.errors import DeadlineExceeded, RunError
 from contracts.scores import Sample, Score
 from reward_servers.settings import Part
 from services.annotated.parts import Parts
-from services.annotated.reward_columns import REWARD
+from services.annotated.reward_columns import GRADES, REWARD
 from services.tasks.responses import ResponseRow
 
 LOOK_S = 1.0  # between two looks at how far scoring has come
@@ -159,7 +159,10 @@ def samples_of(rows: Sequence[ResponseRow]) -> list[Sample]:
 def as_table(
     numbers: Sequence[int], rows: Sequence[ResponseRow], rewards: Sequence[Part], scores: Sequence[Score]
 ) -> pa.Table:
-    """Return the rows with a column `reward.<label>` per reward, and `error`; missing scores are null."""
+    """Return the rows with a column `reward.<label>` per reward, `error`, `grades`; what is missing is null.
+
+    A reward's value is the sum of its scores of tokens or spans; `grades` has each record by label, as JSON.
+    """
     columns: dict[str, list[Any]] = {
         "row": list(numbers),
         "prompt_id": [row.prompt.id for row in rows],
@@ -175,12 +178,16 @@ def as_table(
     for part in rewards:
         columns[REWARD + part.label] = [score.parts.get(part.label) for score in scores]
     columns["error"] = [None if score.error is None else _utf8(score.error) for score in scores]
+    columns[GRADES] = [
+        _json({label: grade.as_json() for label, grade in score.grades.items()}) if score.grades else None
+        for score in scores
+    ]
     return pa.table(columns, schema=schema_of(rewards))
 
 
 def schema_of(rewards: Sequence[Part]) -> pa.Schema:
     fields = [*ROW_FIELDS, *((REWARD + part.label, pa.float64()) for part in rewards)]
-    return pa.schema([*fields, ("error", pa.string())])
+    return pa.schema([*fields, ("error", pa.string()), (GRADES, pa.string())])
 
 
 def _unscored(jobs: Iterable[Job], then: Then) -> Iterator[tuple[int, Any]]:

@@ -43,6 +43,7 @@ from services.sources.prompts import prompts_of
 from services.sources.reading import opened_thought, reading_of
 from services.terminal.doing import doing
 from services.terminal.interrupts import StopRequest
+from services.tokens.token_places import TokenPlaces
 from services.tracking.console import Console
 from services.tracking.tracker import Tracker
 from services.train.own_annotation import annotate_own_rows
@@ -71,6 +72,7 @@ def controller(
         replace(
             settings.judging,
             opened=opened_thought(settings.chat_form(read_model(settings.model)), settings.model),
+            places=TokenPlaces(settings.model),
         ),
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )

@@ -100,8 +100,15 @@ def prediction_row(split: str, rollout: Rollout, as_read: AsRead | None = None) 
         "generated_text": rollout.text,
         "ref_text": references,
         "reward": rollout.total_reward,
-        **{f"reward/{name}": value for name, value in rollout.reward_parts.items()},
+        **judged(rollout),
     }
+
+
+def judged(rollout: Rollout) -> dict[str, Any]:
+    """Return what the rewards said of a rollout: each part's score, named values, and a comment."""
+    numbers = {**rollout.reward_parts, **rollout.reward_values}
+    comment = {"comment": rollout.comment} if rollout.comment else {}
+    return {f"reward/{name}": value for name, value in numbers.items()} | comment
 
 
 def transcript(rollout: Rollout) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from services.runs.standard_errors import standard_error
 
 
 def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Return mean reward, its standard error over prompts, each part's mean, and the responses' length.
+    """Return means of rewards, of their parts and named values, and of lengths; an error over prompts.
 
     With a single prompt the standard error is left out, since it is undefined.
     """
@@ -30,6 +30,9 @@ def reward_statistics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     for name in dict.fromkeys(name for rollout in rollouts for name in rollout.reward_parts):
         # A reward may say nothing about some texts.
         values = [rollout.reward_parts[name] for rollout in rollouts if name in rollout.reward_parts]
+        found[f"reward/{name}/mean"] = statistics.fmean(values)
+    for name in dict.fromkeys(name for rollout in rollouts for name in rollout.reward_values):
+        values = [rollout.reward_values[name] for rollout in rollouts if name in rollout.reward_values]
         found[f"reward/{name}/mean"] = statistics.fmean(values)
     return found
 
