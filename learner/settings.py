@@ -30,7 +30,9 @@ class ReferenceSettings(Settings):
 class ModelSettings(Settings):
     """Settings of the trained model and of its value function."""
 
-    path: str  # a folder in Hugging Face format, or a hub name
+    path: str  # a folder in Hugging Face format, a hub name, or an adapter's (peft) folder or hub name
+    base: str | None = None  # the base of the adapter `path`; None: the one that the adapter names
+    merge: bool = False  # merge the adapter `path` before training; otherwise it is trained further
     revision: str | None = None  # branch, tag or commit on the hub; None: the main one
     tokenizer: str | None = None  # None: the one in `path`
     chat: ChatSettings = ChatSettings()  # how conversations are read

@@ -19,6 +19,7 @@ class AdapterSettings(Settings):
     """
 
     kind: Literal["none", "lora", "qlora"] = "none"  # none: the model's own weights train
+    path: str | None = None  # of an adapter of model.path that is trained further; None: a new one
     r: int = Field(default=16, ge=1)  # the matrices' rank
     lora_alpha: int = Field(default=32, ge=1)  # the matrices' product is scaled by lora_alpha / r
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)  # probability that an input is dropped

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from contracts.adapters.merging import whole_model
 from contracts.errors import InputError
 from contracts.scores import MetricValue, Sample
 from contracts.settings import Settings
@@ -27,7 +28,7 @@ class Perplexity(Settings):
     tokens_per_batch: int = Field(default=4096, ge=1)
 
     def check(self) -> None:
-        config = read_config(self.model)
+        config = read_config(whole_model(self.model, where="model"))
         if config.get("is_encoder_decoder"):
             raise InputError(
                 f"model={self.model} is an encoder-decoder ({config.get('model_type')}), which has no "

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 import transformers
 
+from contracts.adapters.folder import adapter_at
+from contracts.adapters.merging import whole_model
 from contracts.errors import InputError
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.windows import check_pooling, window_of
@@ -34,6 +36,11 @@ class Transformer:
     ) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = "auto" if self.device.type == "cuda" else torch.float32
+        if kind.endswith("ForSequenceClassification"):
+            if adapter_at(model, where="model") is not None:
+                raise InputError(f"model={model} is an adapter of a model that writes; expected a classifier")
+        else:
+            model = whole_model(model, where="model")
         try:
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
                 model, truncation_side="left" if keep == "end" else "right"

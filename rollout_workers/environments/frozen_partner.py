@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from contracts.adapters.merging import whole_model
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import AUTO, ChatForm, ChatSettings
 from contracts.errors import InputError
@@ -94,17 +95,16 @@ class FrozenPartner(Settings):
 
         disable_progress_bar()  # there are as many partners as environments
         use_cache_if_unreachable()
-        where = f"{MODEL}={self.model}"
+        where, path = f"{MODEL}={self.model}", whole_model(self.model, self.revision, where=MODEL)
+        revision = self.revision if path == self.model else None
         with _refusing(where):
-            config = AutoConfig.from_pretrained(self.model, revision=self.revision)
-            tokenizer = AutoTokenizer.from_pretrained(self.model, revision=self.revision)
+            config = AutoConfig.from_pretrained(path, revision=revision)
+            tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         window = window_of(tokenizer, config)
         self.check_model(config.model_type, config.is_encoder_decoder, window)
         settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=max_concurrent)
         with _refusing(where):
-            return TransformersEngine(
-                self.model, self.model, window, settings, revision=self.revision, device="cpu"
-            )
+            return TransformersEngine(path, path, window, settings, revision=revision, device="cpu")
 
     def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
         """Return how the partner draws."""

@@ -20,6 +20,7 @@ from services.chat.prompts import Reader, layout_of
 from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.run_model import (
     ARGUMENT,
+    BASE,
     RunModel,
     add_sampling_options,
     at_least,
@@ -43,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
             address can't or must not be used.
     """
     arguments = _parser().parse_args(argv)
-    model = _with_longer_answers(_with_chat(find_model(arguments.model), arguments))
+    model = _with_longer_answers(_with_chat(find_model(arguments.model, arguments.base), arguments))
     sampling = _sampling(model, arguments)
     room = room_for_prompt(model, sampling.max_tokens)
     if not arguments.web:
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"{WELCOME} Lines may be piped in as well.",
     )
     parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
+    parser.add_argument("--base", **BASE)  # type: ignore[arg-type]
     add_chat_options(parser)
     add_sampling_options(parser, seed=None)
     parser.add_argument("--greedy", action="store_true", help="as --temperature 0")

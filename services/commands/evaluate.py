@@ -17,6 +17,7 @@ from services.evaluation.harness import HarnessOptions, check_harness, evaluate_
 from services.evaluation.measure import evaluate_model
 from services.evaluation.result import output_file, print_table, print_tasks
 from services.generation.run_model import at_least, find_model
+from services.models.adapters import model_in_words
 from services.runs.folder import RunFolder
 from services.runs.json_lines import without_nan, write_atomically
 from services.runs.nearby import run_at
@@ -54,7 +55,9 @@ def run(argv: Sequence[str]) -> int:
     output = output_file(arguments.output, folder, arguments.split, overrides)
     with doing("checking settings, model and data"):
         from services.preflight import preflight
+        from services.preflight.start_model import opened
 
+        settings = opened(settings, training=False)
         checked = preflight.check(settings, training=False)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     console = Bars()
@@ -68,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
     finally:
         console.stop()
     result = {
-        "model": settings.model.path,
+        "model": model_in_words(settings.model),
         "split": arguments.split,
         "overrides": overrides,
         "num_texts": len(found.rows),

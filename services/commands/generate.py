@@ -22,6 +22,7 @@ from services.generation.chat_options import add_chat_options, with_chosen_chat
 from services.generation.prompt_rows import rows_of_file
 from services.generation.run_model import (
     ARGUMENT,
+    BASE,
     RunModel,
     add_sampling_options,
     at_least,
@@ -43,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         InputError: there is no model or prompt, or an option is out of range; raised before loading.
     """
     arguments = _parser().parse_args(argv)
-    model = with_chosen_chat(find_model(arguments.model), arguments)
+    model = with_chosen_chat(find_model(arguments.model, arguments.base), arguments)
     sampling = chosen_sampling(model, arguments)
     if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="whetstone generate", description="Let a trained model write, for prompts of your own."
     )
     parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
+    parser.add_argument("--base", **BASE)  # type: ignore[arg-type]
     parser.add_argument(
         "--prompt",
         nargs="+",

@@ -31,6 +31,7 @@ from services.preflight.checks.reference_checks import num_parameters_of_referen
 from services.preflight.deployment import Deployment, deployment_of, this_machine
 from services.preflight.machine import multiplies_bfloat16
 from services.preflight.picture import pictured
+from services.preflight.start_model import opened
 from services.preflight.transport import choose_transport
 from services.runs.claim import plain
 from services.runs.folder import RunFolder
@@ -76,7 +77,7 @@ def make_plan(overrides: list[str]) -> Plan:
     Raises:
         InputError: train would refuse this run, with the same message.
     """
-    settings = run_settings(overrides)
+    settings = opened(run_settings(overrides))
     checked = preflight.check(settings)
     settings = with_options(with_iterations(settings), checked.chosen)
     config = settings.resolved()

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.secrets.redaction import redact
+from services.models.adapters import model_in_words
 from services.plan.first_prompt import PromptAsRead
 from services.plan.memory import Amount
 from services.plan.plan import Plan
@@ -83,7 +84,7 @@ def _heading(plan: Plan) -> Text:
     size = "" if plan.num_parameters is None else f", {_count(plan.num_parameters)} parameters"
     if plan.is_estimated and size:
         size += " by its config.json"
-    what = f"{settings.algorithm_name} on {settings.task_name}, {settings.model.path}{size}"
+    what = f"{settings.algorithm_name} on {settings.task_name}, {model_in_words(settings.model)}{size}"
     told.append(f"   {what}", style="not bold")
     if machine.cluster:
         where = f"the Ray cluster at {machine.cluster}; what it has is seen when the run starts"

@@ -46,6 +46,7 @@ from services.preflight.checks.sampling_checks import check_behavior, check_one_
 from services.preflight.deployment import deployment_of, this_machine
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
+from services.preflight.start_model import opened
 from services.preflight.transport import choose_transport
 from services.runs.best import Criterion
 from services.tasks.base import HELD_OUT, SPLITS, ColumnRead, Split, TellsColumns
@@ -97,6 +98,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     Raises:
         InputError: model, tokenizer, data, memory or a combination of settings is wrong.
     """
+    settings = opened(settings, training=training)
     algorithm, learner, rollout = settings.algorithm, settings.learner, settings.rollout
     drawn, held_out = settings.sampling(), settings.sampling(evaluating=True)
     if training:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from contracts.adapters import merging
 from services.runs import provenance
 from services.runs.changes import change_in, in_words
 from services.runs.checkpoint_retention import trained_until
@@ -50,7 +51,7 @@ def write_card(folder: RunFolder, model: Path, has_curves: bool) -> str:
     return environment.get_template(TEMPLATE).render(
         metadata=yaml.safe_dump(_metadata(config, model), sort_keys=False, allow_unicode=True).strip(),
         name=folder.path.absolute().name,
-        base=_name(config.get("model"), "path"),
+        base=merging.in_words(_name(config.get("model"), "path")),
         algorithm=_name(config.get("algorithm"), "name"),
         task=_name(config.get("task"), "name"),
         rewards=", ".join(_names(config.get("reward"))) or "the task's own",
@@ -64,6 +65,8 @@ def write_card(folder: RunFolder, model: Path, has_curves: bool) -> str:
 
 def _trained_until(folder: RunFolder, model: Path) -> int:
     """Return the iteration whose model this is; a run that went on since may be further."""
+    if model.name == "adapter":  # within the model
+        model = model.parent
     if (found := trained_until(model)) is not None:
         return found
     if model == folder.best_model and folder.best_file.exists():

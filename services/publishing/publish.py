@@ -3,11 +3,14 @@
 run's folder ──▶ staged files (model/*, README.md, learning_curves.png) ──▶ a folder, or one commit on the hub
 """
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from contracts.adapters.folder import CONFIG
+from contracts.adapters.merging import in_words
 from contracts.errors import InputError, RunError
 from contracts.processes.disk import room_for
 from services.publishing.card import write_card
@@ -28,13 +31,16 @@ def is_folder_name(name: str) -> bool:
     return name in (".", "..") or name.startswith(FOLDER_SIGNS)
 
 
-def model_of(folder: RunFolder, best: bool) -> Path:
-    """Return the run's model folder.
+def model_of(folder: RunFolder, best: bool, merged: bool = False) -> Path:
+    """Return the run's model folder; that of its adapter where it trained one, unless `merged` is asked for.
 
     Raises:
-        InputError: the run has no such model, or its weights are pickles.
+        InputError: the run has no such model, its weights are pickles, or nobody else has the adapter's base.
     """
     model = folder.best_model if best else folder.model
+    if not merged and (model / "adapter" / CONFIG).is_file():
+        model = model / "adapter"
+        _check_base(model)
     if not (model / "config.json").is_file() and not (model / "adapter_config.json").is_file():
         wanted = "best_model/, which keep_best= makes" if best else "model/, which a finished run has"
         raise InputError(f"{folder.path} has no {wanted}: nothing was pushed")
@@ -48,9 +54,19 @@ def model_of(folder: RunFolder, best: bool) -> Path:
     return model
 
 
+def _check_base(adapter: Path) -> None:
+    """Refuse an adapter whose base is a merged model in this machine's cache."""
+    base = str(json.loads((adapter / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path"))
+    if in_words(base) != base:
+        raise InputError(
+            f"{adapter} is an adapter of {in_words(base)}, which only this machine has: merge=true pushes "
+            "the whole model"
+        )
+
+
 def stage(folder: RunFolder, model: Path, out: Path) -> None:
     """Copy a model into `out`, with its card and the run's curves."""
-    shutil.copytree(model, out, dirs_exist_ok=True)
+    shutil.copytree(model, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("adapter"))
     has_curves = folder.curves.exists()
     if has_curves:
         shutil.copy2(folder.curves, out / folder.curves.name)

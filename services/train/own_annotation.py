@@ -28,6 +28,7 @@ from services.config.settings import RunSettings
 from services.config.value_stage import ValueStage
 from services.loop.controller import Clients
 from services.loop.learner_restarts import LearnerRestarts
+from services.models.adapters import for_use, model_in_words
 from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
 from services.sources.data_needs import Needs, needs_of
@@ -96,7 +97,8 @@ class _Common:
         """Return the hash of the start model's files, which may take a minute."""
         model = self.settings.model
         with self.console.doing("hashing the start model's files"):
-            return reference_fingerprint(model.path, read_model(model).folder)
+            whole = for_use(model)
+            return reference_fingerprint(whole.path, read_model(whole).folder)
 
     @cached_property
     def restarts(self) -> LearnerRestarts:
@@ -184,7 +186,7 @@ class _OfSplit:
                 "max_tokens": settings.rollout.max_tokens,
                 "autocast": settings.learner.autocast,
                 "chat": None if chat is None else chat.plain(),
-                "told": settings.model.path,
+                "told": model_in_words(settings.model),
             }
         if self.needs.values:
             manifest["generations"] = {"parts": parts, **self._stage.model_dump(mode="json")}
@@ -233,7 +235,7 @@ class _OfSplit:
             with self.common.console.doing(what):
                 generate(leases, self.common.clients.workers.generate, settings.reward, self._execute, files)
         with self.common.console.doing("values of the prompts"):
-            reference = Reference(settings.model.path, on_cpu)
+            reference = Reference(for_use(settings.model).path, on_cpu)
             trained = train(settings.reward, tokens.of_prompt, reference, stage, files)
             value_all(self.rows, trained, tokens.of_prompt, reference, files, lambda _: check_stop())
         return read_values(files)

@@ -19,6 +19,7 @@ from contracts.secrets.redaction import without_secrets
 from contracts.settings import with_options
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
+from services.models.adapters import model_in_words
 from services.runs import checkpoints, provenance, trace
 from services.runs.checkpoint_retention import is_exported
 from services.runs.claim import flatten, plain
@@ -54,8 +55,10 @@ def train(settings: RunSettings, *, here: bool = False) -> int:
     with doing("checking settings, model and data"):
         from services.preflight import preflight
         from services.preflight.checks.environment_checks import environment_warnings
+        from services.preflight.start_model import opened
         from services.sources.annotated_data import with_iterations
 
+        settings = opened(settings)
         checked = preflight.check(settings)
         settings = with_options(with_iterations(settings), checked.chosen)
     check_room(Path(settings.output_dir), "the run", "choose another output_dir=")
@@ -74,7 +77,9 @@ def train(settings: RunSettings, *, here: bool = False) -> int:
         console.warn(warning)
     left_out = settings.passes_left_out
     passes = [f"updates leave out passes: {'; '.join(left_out)}"] if left_out else []
-    for note in [*checked.notes, *passes]:
+    name = model_in_words(settings.model)
+    start = [] if name == settings.model.path else [f"the model is {name}"]
+    for note in [*start, *checked.notes, *passes]:
         console.note(note)
     tracker = _start_tracker(settings.tracking, settings.resolved(), folder)
     status: Status = "FAILED"

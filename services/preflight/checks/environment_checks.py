@@ -15,6 +15,7 @@ from rollout_workers.environments.partners import FROZEN, OPTIONS
 from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.environments.textworld import TextWorld
 from rollout_workers.settings import RolloutSettings
+from services.models.adapters import for_use
 from services.models.chat_template import has_template, json_of
 from services.models.files import ModelFiles, read_model
 from services.models.token_counter import token_counter
@@ -88,7 +89,9 @@ def check_environment_prompts(
 
 def _check_partner(partner: FrozenPartner, template: str) -> None:
     """Check a frozen partner's files as the model's own are checked."""
-    model = read_model(ModelSettings(path=partner.model, revision=partner.revision), key=MODEL)
+    model = read_model(
+        for_use(ModelSettings(path=partner.model, revision=partner.revision), key=MODEL), key=MODEL
+    )
     partner.check_model(str(model.config.get("model_type")), model.is_encoder_decoder, model.window)
     partner.chat_form(template == "chat", has_template(model.tokenizer_folder))
     token_counter(model)

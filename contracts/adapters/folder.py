@@ -1,0 +1,170 @@
+"""Read a peft adapter's folder without torch: its settings, its base, and what can't be done with it."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import InputError
+from contracts.network.hub import is_reachable, use_cache_if_unreachable
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PICKLE = "adapter_model.bin"
+MODEL_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model*.bin")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+FILES = [CONFIG, WEIGHTS, PICKLE, "tokenizer*", "special_tokens_map.json", "chat_template*", "spiece.model"]
+FILES += ["vocab.*", "merges.txt"]
+HUB_NAME = re.compile(r"^[\w-][\w.-]*(/[\w-][\w.-]*)?$")
+TASKS = ("CAUSAL_LM", "SEQ_2_SEQ_LM", None)
+# Options of peft that make an adapter more, or other, than a change of the base's weights.
+NOT_MERGED = ("layer_replication", "alora_invocation_tokens", "arrow_config", "use_bdlora", "megatron_config")
+# Options that merge, but whose matrices are not the low-rank pair that is trained further.
+NOT_TRAINED = (
+    *("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias", "target_parameters"),
+    *("use_qalora", "velora_config", "monteclora_config", "kasa_config"),
+)
+# Options with a rank or a scale for each module, which vLLM's adapters lack.
+BY_MODULE = ("rank_pattern", "alpha_pattern")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFolder:
+    """A peft adapter whose files are on this machine.
+
+    Example: `AdapterFolder("runs/a/model/adapter", Path("runs/a/model/adapter"), {"r": 16, …}, "gpt2", None)`
+    """
+
+    asked: str  # the folder or hub name, as it was asked for
+    folder: Path
+    config: Mapping[str, Any]
+    base: str  # a folder or a hub name
+    base_revision: str | None
+
+    def __str__(self) -> str:
+        return f"the adapter {self.asked} on {self.base}"
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return any((self.folder / name).exists() for name in TOKENIZERS)
+
+
+def adapter_at(
+    path: str, revision: str | None = None, base: str | None = None, where: str = "model.path"
+) -> AdapterFolder | None:
+    """Return the adapter at `path`, a folder or a hub name; None where there is none.
+
+    Args:
+        revision: the adapter's on the hub.
+        base: the base to take; None: the one that the adapter's configuration names.
+        where: the option that names `path`, for messages.
+
+    Raises:
+        InputError: the adapter's files can't be used, its base is not known, or it is of no kind that merges.
+    """
+    folder, told = _folder(path, revision), f"{where}={path}"
+    if folder is None:
+        if base is not None:
+            raise InputError(
+                f"model.base={base} is the base of an adapter, and {told} has no {CONFIG}: expected a peft "
+                "folder, or no model.base"
+            )
+        return None
+    _check_files(folder, told)
+    config = _read(folder / CONFIG, told)
+    refuse(told, _unfit(config))
+    found, found_revision = (base, None) if base else (_base(folder, config, told), config.get("revision"))
+    return AdapterFolder(path, folder, config, found, found_revision)
+
+
+def why_not_trained(adapter: AdapterFolder) -> str:
+    """Return what keeps the adapter from being trained further, in words; "" where nothing does."""
+    config = adapter.config
+    if named := [name for name in NOT_TRAINED if config.get(name)]:
+        return " and ".join(named)
+    if config.get("bias", "none") != "none":
+        return f"bias={config['bias']}"
+    if config.get("init_lora_weights", True) not in (True, False, "gaussian", "orthogonal"):
+        return f"init_lora_weights={config['init_lora_weights']}, which changes the base's own weights"
+    return ""
+
+
+def refuse(told: str, reason: str) -> None:
+    """Raise an InputError with the reason, where there is one."""
+    if reason:
+        raise InputError(f"{told}: {reason}")
+
+
+def _folder(path: str, revision: str | None) -> Path | None:
+    """Return the folder of the adapter at `path`, fetched from the hub where it lies there."""
+    folder = Path(path)
+    if folder.exists() or not HUB_NAME.match(path):
+        return folder if (folder / CONFIG).is_file() else None
+    return _from_hub(path, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> Path | None:
+    """Return the cached folder of an adapter on the hub; None where it is no adapter, or out of reach."""
+    use_cache_if_unreachable()
+    from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
+
+    if not isinstance(try_to_load_from_cache(name, CONFIG, revision=revision), str):
+        if not is_reachable():
+            return None
+        try:
+            hf_hub_download(name, CONFIG, revision=revision)
+        except Exception:  # whoever reads it as a model says why it can't be had
+            return None
+    return Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
+
+
+def _check_files(folder: Path, told: str) -> None:
+    if any(True for pattern in MODEL_WEIGHTS for _ in folder.glob(pattern)):
+        raise InputError(
+            f"{told} holds a whole model and an adapter ({CONFIG}): expected one of them; move the adapter "
+            "into a folder of its own"
+        )
+    if (folder / WEIGHTS).is_file():
+        return
+    if (folder / PICKLE).exists():
+        raise InputError(
+            f"{told} has {PICKLE}: a pickle can run code where it is loaded. Expected {WEIGHTS}; peft writes "
+            "it with save_pretrained"
+        )
+    raise InputError(f"{told}: an adapter's weights are missing: expected {WEIGHTS} beside {CONFIG}")
+
+
+def _read(file: Path, told: str) -> dict[str, Any]:
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{told}: {CONFIG} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{told}: {CONFIG}: expected an object, got {type(config).__name__}")
+    return config
+
+
+def _unfit(config: Mapping[str, Any]) -> str:
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        return f"an adapter of peft_type={kind}; expected LORA (with rsLoRA, DoRA and peft's other options)"
+    if (task := config.get("task_type")) not in TASKS:
+        return f"an adapter of task_type={task}, which writes no text; expected CAUSAL_LM or SEQ_2_SEQ_LM"
+    named = [name for name in NOT_MERGED if config.get(name)]
+    return f"an adapter with {' and '.join(named)}, which is no change of the base's weights" if named else ""
+
+
+def _base(folder: Path, config: Mapping[str, Any], told: str) -> str:
+    """Return the base that the adapter names: a folder, seen from here or from the adapter, or a hub name."""
+    named = config.get("base_model_name_or_path")
+    hint = "type model.base=FOLDER_OR_HUB_NAME"
+    if not named:
+        raise InputError(f"{told}: {CONFIG} names no base model (base_model_name_or_path): {hint}")
+    if Path(named).is_dir():
+        return str(named)
+    if (beside := folder / named).is_dir():
+        return str(beside)
+    if not HUB_NAME.match(named):
+        raise InputError(f"{told}: its base {named} is not there: {hint}")
+    return str(named)
