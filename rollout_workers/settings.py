@@ -24,6 +24,8 @@ class RolloutSettings(Settings):
     temperature: float = Field(default=1.0, gt=0)  # divides the logits before sampling
     top_k: int = Field(default=0, ge=0)  # 0: no limit
     top_p: float = Field(default=1.0, gt=0, le=1)  # probability mass to sample from; 1: no limit
+    # Above 1: tokens of the prompt and of the answer so far become less likely, as in Hugging Face's generate
+    repetition_penalty: float = Field(default=1.0, gt=0)
     stop: Strings = ()  # strings that end a response
     max_prompt_tokens: int | None = Field(default=None, ge=1)  # longer prompts are cut: task.truncation_side
     max_concurrent: int = Field(default=256, ge=1)  # rollouts in progress in one worker

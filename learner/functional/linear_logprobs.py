@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from learner.functional.logprobs import WHOLE, Restriction
+from learner.functional.repetition import RepetitionPenalty
 from learner.functional.support import unpack_bits
 
 MOST_ROWS = 1024  # of a tile: with more, reading the weights again is no longer what costs
@@ -59,7 +60,7 @@ def linear_logprobs(
     Returns:
         (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
     """
-    restricts = restriction.bits_NW is not None
+    restricts = restriction.bits_NW is not None or restriction.repetition is not None
     keeps = hidden_NH.device.type == "cpu" and torch.is_grad_enabled() and not (restricts or with_entropy)
     logprobs_N, entropies_N = _LinearLogprobs.apply(
         hidden_NH,
@@ -67,6 +68,7 @@ def linear_logprobs(
         head.bias_V,
         targets_N,
         restriction.bits_NW,
+        restriction.repetition,
         (head.scale / restriction.temperature, 1 / restriction.temperature),
         _tile_size(hidden_NH, len(head.weight_VH), logits_budget),
         with_entropy,
@@ -92,6 +94,7 @@ class _Tiles:
     bias_V: Tensor | None
     targets_N: Tensor
     bits_NW: Tensor | None
+    repetition: RepetitionPenalty | None
     size: tuple[int, int]
 
     @property
@@ -108,17 +111,21 @@ class _Tiles:
         for start in range(0, len(self.weight_VH), self.size[1]):
             yield slice(start, start + self.size[1])
 
-    def logits(self, rows: slice, words: slice) -> tuple[Tensor, Tensor | None]:
-        """Return a tile's logits (R, W), and what is excluded or None."""
+    def logits(self, rows: slice, words: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return a tile's logits (R, W), what is excluded or None, and a penalty's factors or None."""
         weight_WH = self.weight_VH[words]
         logits_RW = (self.hidden_NH[rows] @ weight_WH.T).to(self.exact)
         if self.bias_V is not None:
             logits_RW += self.bias_V[words]
+        factors_RW = None
+        if self.repetition is not None:
+            factors_RW = self.repetition.factors(logits_RW, rows, words)
+            logits_RW *= factors_RW
         if self.bits_NW is None:
-            return logits_RW, None
+            return logits_RW, None, factors_RW
         bits_RB = self.bits_NW[rows, words.start // 8 : words.stop // 8]
         excluded_RW = ~unpack_bits(bits_RB, len(weight_WH))
-        return logits_RW.masked_fill_(excluded_RW, -torch.inf), excluded_RW
+        return logits_RW.masked_fill_(excluded_RW, -torch.inf), excluded_RW, factors_RW
 
     def drawn(self, rows: slice, words: slice) -> tuple[Tensor, Tensor]:
         """Return each row's column of its target token, (R, 1), and whether the tile has it, (R,).
@@ -161,6 +168,7 @@ class _LinearLogprobs(torch.autograd.Function):
         bias_V: Tensor | None,
         targets_N: Tensor,
         bits_NW: Tensor | None,
+        repetition: RepetitionPenalty | None,
         scales: tuple[float, float],
         size: tuple[int, int],
         with_entropy: bool,
@@ -170,11 +178,12 @@ class _LinearLogprobs(torch.autograd.Function):
         kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_NH.dtype
         bias_V = None if bias_V is None else bias_V * scales[1]
         scaled_NH, cast_VH = (hidden_NH * scales[0]).to(kind), weight_VH.to(kind)
-        tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, size)
+        tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, repetition, size)
         ctx.kept = _Kept(kept_budget)
         parts = [_chunk_sums(tiles, rows, with_entropy, ctx.kept) for rows in tiles.chunks()]
         drawn_N, norms_N, entropies_N = (torch.cat(each) for each in zip(*parts, strict=True))
         ctx.save_for_backward(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N)
+        ctx.repetition = repetition
         ctx.scales, ctx.size, ctx.kinds = scales, size, (hidden_NH.dtype, weight_VH.dtype)
         ctx.set_materialize_grads(False)
         return drawn_N - norms_N, entropies_N if with_entropy else None
@@ -183,7 +192,7 @@ class _LinearLogprobs(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_logprobs_N: Tensor | None, grad_entropies_N: Tensor | None) -> Any:
         hidden_NH, weight_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N = ctx.saved_tensors
-        tiles = _Tiles(hidden_NH, weight_VH, bias_V, targets_N, bits_NW, ctx.size)
+        tiles = _Tiles(hidden_NH, weight_VH, bias_V, targets_N, bits_NW, ctx.repetition, ctx.size)
         if grad_logprobs_N is None:
             grad_logprobs_N = torch.zeros_like(norms_N)
         d_hidden_NH, d_weight_VH, d_bias_V = (
@@ -209,7 +218,7 @@ class _LinearLogprobs(torch.autograd.Function):
             None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
             None if d_weight_VH is None else d_weight_VH.to(ctx.kinds[1]),
             None if d_bias_V is None else d_bias_V * ctx.scales[1],
-            *[None] * 6,
+            *[None] * 7,
         )
 
 
@@ -219,7 +228,7 @@ def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool, kept: _Kept) -> 
     drawn_R = torch.zeros_like(like_R, dtype=tiles.exact)
     highest_R, total_R, weighted_R = torch.full_like(drawn_R, LOWEST), drawn_R.clone(), drawn_R.clone()
     for words in tiles.words():
-        logits_RW, excluded_RW = tiles.logits(rows, words)
+        logits_RW, excluded_RW, _ = tiles.logits(rows, words)
         columns_R1, inside_R = tiles.drawn(rows, words)
         drawn_R = torch.where(inside_R, logits_RW.gather(1, columns_R1)[:, 0], drawn_R)
         higher_R = torch.maximum(highest_R, logits_RW.amax(-1))
@@ -246,18 +255,18 @@ def _slope(
     grad_logprobs_R: Tensor,
     entropy: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Return ∂L/∂logits of a tile.
+    """Return ∂L/∂logits of a tile, before any penalty.
 
     Args:
         place: the tile's rows and words.
         entropy: (H, ∂L/∂H) of the rows; None: the loss has no entropy.
     """
-    excluded_RW = None
+    excluded_RW = factors_RW = None
     if (found := kept.take(*place)) is not None:
         powers_RW, highest_R = found
         slope_RW = powers_RW.mul_(((highest_R - norms_R).exp() * -grad_logprobs_R)[:, None])
     else:
-        logits_RW, excluded_RW = tiles.logits(*place)
+        logits_RW, excluded_RW, factors_RW = tiles.logits(*place)
         logprobs_RW = logits_RW.sub_(norms_R[:, None])
         if entropy is None:
             slope_RW = logprobs_RW.exp_().mul_(-grad_logprobs_R[:, None])
@@ -268,6 +277,8 @@ def _slope(
             slope_RW.sub_((grad_logprobs_R + grad_R * entropies_R)[:, None]).mul_(probabilities_RW)
     columns_R1, inside_R = tiles.drawn(*place)
     slope_RW.scatter_add_(1, columns_R1, torch.where(inside_R, grad_logprobs_R, 0.0)[:, None])
+    if factors_RW is not None:
+        slope_RW *= factors_RW
     # also where 0 · -inf is NaN
     return slope_RW if excluded_RW is None else slope_RW.masked_fill_(excluded_RW, 0.0)
 

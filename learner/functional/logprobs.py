@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from learner.functional.repetition import RepetitionPenalty
 from learner.functional.support import unpack_bits
 
 Result = TypeVar("Result")
@@ -24,14 +25,18 @@ class Restriction:
 
     temperature: float = 1.0
     bits_NW: Tensor | None = None  # the tokens that could be drawn; None: all
+    repetition: RepetitionPenalty | None = None
 
     def rows(self, start: int, stop: int) -> "Restriction":
         bits = None if self.bits_NW is None else self.bits_NW[start:stop]
-        return Restriction(self.temperature, bits)
+        repetition = None if self.repetition is None else self.repetition.rows(start, stop)
+        return Restriction(self.temperature, bits, repetition)
 
     def __call__(self, logits_NV: Tensor) -> Tensor:
         """Return logits of the restricted distribution; excluded tokens get -inf and no gradient."""
         logits_NV = logits_NV.float()
+        if self.repetition is not None:
+            logits_NV = logits_NV * self.repetition.factors(logits_NV)
         if self.temperature != 1.0:
             logits_NV = logits_NV / self.temperature
         if self.bits_NW is None:

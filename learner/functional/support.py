@@ -14,6 +14,7 @@ import torch
 
 from contracts.rollout import MaskRule, Sampling
 from contracts.token_sets import mask_set, top_k_set, top_p_set
+from learner.functional.repetition import RepetitionRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,7 @@ class SamplingDistribution:
     end_tokens: tuple[int, ...] = ()
     mask: MaskRule | None = None
     ignored_mask: MaskRule | None = None  # a mask that workers apply and ratios ignore (RL4LMs' form)
+    repetition: RepetitionRule | None = None
 
     @property
     def restricts(self) -> bool:
@@ -46,7 +48,7 @@ def allowed_tokens(
     top-k and top-p restrict the rest.
 
     Args:
-        logits_NV: of the policy that sampled.
+        logits_NV: of the policy that sampled, penalised for repetition if they were.
         positions_N: index of each token in its own turn.
         mask_logits_NV: of the mask model (NLPO).
 

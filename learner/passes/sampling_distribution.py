@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from contracts.rollout import MaskRule, Sampling
-from contracts.vocabulary import end_tokens
+from contracts.vocabulary import decoder_start, end_tokens
 from learner.algorithms.base import Algorithm
+from learner.functional.repetition import RepetitionRule
 from learner.functional.support import SamplingDistribution
 from learner.settings import LearnerSettings, ModelSettings
 
@@ -31,8 +32,23 @@ def sampling_distribution(
         sampling = Sampling(max_tokens=sampling.max_tokens)  # the whole softmax
     ends = end_tokens(lm.generation_config.eos_token_id, tokenizer.eos_token_id)
     return SamplingDistribution(
-        sampling, ends, rule if renormalized else None, ignored_mask=None if renormalized else rule
+        sampling,
+        ends,
+        rule if renormalized else None,
+        ignored_mask=None if renormalized else rule,
+        repetition=repetition_rule(sampling, lm),
     )
+
+
+def repetition_rule(sampling: Sampling, lm: Any) -> RepetitionRule | None:
+    """Return the repetition penalty as a rule for this model; None: a penalty of 1."""
+    penalty, config = sampling.repetition_penalty, lm.config
+    if penalty == 1:
+        return None
+    if not config.is_encoder_decoder:
+        return RepetitionRule(penalty)
+    configured = getattr(config, "decoder_start_token_id", None), lm.generation_config.decoder_start_token_id
+    return RepetitionRule(penalty, decoder_start(*configured))
 
 
 def _tokenizer(model: ModelSettings) -> Any:

@@ -57,7 +57,7 @@ class Scorer:
         with_reference = len(compared) == batch.num_rollouts
         with self._autocast(), self._ranks.at_hand():
             if self._come_with_the_update(batch.num_rollouts, has_data=batch.from_data_B is not None):
-                scored = ScoredBatch.by_the_update(batch, self._distribution.sampling.temperature)
+                scored = ScoredBatch.by_the_update(batch, self._distribution)
                 with_reference = False
             else:
                 scored = self._early.complete(

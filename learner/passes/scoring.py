@@ -19,6 +19,7 @@ from learner.batching import Batch, MicroBatch
 from learner.distributed.ranks import ALONE, Ranks
 from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import WHOLE, Restriction, row_chunks
+from learner.functional.repetition import RepetitionPenalty, RepetitionRule, repetition_penalty
 from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
 from learner.kl_control import KLSettings
 from learner.models.actor_critic import ActorCritic
@@ -77,6 +78,7 @@ class ScoredBatch:
     full_kl_BT: Tensor | None = None  # KL(π_old‖π_ref) over the vocabulary, if asked for
     supports: KeptSupports | None = None  # which tokens could be drawn; None: all
     temperature: float = 1.0
+    repetition: RepetitionRule | None = None
     mask: MaskStatistics = field(default_factory=MaskStatistics)
     has_reference: bool = True  # False: `ref_logprobs_BT` are not a reference's
     rollouts: range | None = None  # that the reference has scored; None: all
@@ -99,11 +101,14 @@ class ScoredBatch:
         return cls(ref_BT, ref_BT, torch.zeros_like(ref_BT), None)
 
     @classmethod
-    def by_the_update(cls, batch: Batch, temperature: float) -> ScoredBatch:
+    def by_the_update(cls, batch: Batch, distribution: SamplingDistribution) -> ScoredBatch:
         """Leave room for the policy's scores, which the update records."""
         old_BT, ref_BT, values_BT, entropies_BT = (torch.zeros_like(batch.rewards_BT) for _ in range(4))
         scores = old_BT, ref_BT, values_BT, entropies_BT
-        return cls(*scores, temperature=temperature, has_reference=False, by_update=True)
+        temperature, repetition = distribution.sampling.temperature, distribution.repetition
+        return cls(
+            *scores, temperature=temperature, repetition=repetition, has_reference=False, by_update=True
+        )
 
     def compared(
         self,
@@ -144,7 +149,13 @@ class ScoredBatch:
 
     def restriction(self, micro: MicroBatch) -> Restriction:
         """Return the restriction of a micro-batch's tokens, for policy, old policy and reference alike."""
-        return Restriction(self.temperature, None if self.supports is None else self.supports.bits(micro))
+        bits_NW = None if self.supports is None else self.supports.bits(micro)
+        return Restriction(self.temperature, bits_NW, repetition_of(micro, self.repetition))
+
+
+def repetition_of(micro: MicroBatch, rule: RepetitionRule | None) -> RepetitionPenalty | None:
+    """Return the penalty of a micro-batch's tokens; None: there is none."""
+    return None if rule is None else repetition_penalty(rule, micro.tokens_SL, micro.loss_mask_SL)
 
 
 def whole(_micro: MicroBatch) -> Restriction:
@@ -212,13 +223,13 @@ def score(
     for micro in rank_micro_batches(batch, rows_R, token_budget, ranks):
         counted = statistics if micro.weight else unused
         hidden_NH = policy.states(micro)
-        bits_NW = None
+        penalty, bits_NW = repetition_of(micro, distribution.repetition), None
         if distribution.restricts:
             positions_N = micro.pick(batch.positions_BT)
-            bits_NW = support_bits(models, micro, hidden_NH, positions_N, distribution, counted)
+            bits_NW = support_bits(models, micro, hidden_NH, positions_N, distribution, penalty, counted)
         elif distribution.ignored_mask is not None:
             count_masked(models, micro, hidden_NH, distribution.ignored_mask, counted)
-        restriction = Restriction(distribution.sampling.temperature, bits_NW)
+        restriction = Restriction(distribution.sampling.temperature, bits_NW, penalty)
         old_N, entropy_N = policy.evaluate(hidden_NH, micro, True, restriction)
         scores = {"old": old_N, "entropy": entropy_N}
         if with_values:
@@ -250,6 +261,7 @@ def score(
         scores_BT["kl"] if with_full_kl else None,
         keep(supports, batch, policy.vocab_size, ranks) if distribution.restricts else None,
         distribution.sampling.temperature,
+        distribution.repetition,
         statistics,
         has_reference=reference is not None,
     )
@@ -261,6 +273,7 @@ def support_bits(
     hidden_NH: Tensor,
     positions_N: Tensor,
     distribution: SamplingDistribution,
+    repetition: RepetitionPenalty | None,
     statistics: MaskStatistics,
 ) -> Tensor:
     """Return the tokens that could be drawn, (N, ⌈V/8⌉) bytes, by the weights that drew the tokens.
@@ -277,6 +290,8 @@ def support_bits(
     # top-p's sorts hold a few more arrays of that size
     for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget // 4):
         logits_NV = policy.logits(hidden_NH[a:b]).float()
+        if repetition is not None:
+            logits_NV = logits_NV * repetition.rows(a, b).factors(logits_NV)
         mask_logits_NV = None
         if mask is not None and mask_hidden_NH is not None:
             mask_logits_NV = mask.logits(mask_hidden_NH[a:b]).float()

@@ -9,7 +9,7 @@ from services.config.post_processing import find_post_processor
 
 NEVER: Final = "never"  # as evaluate_every
 # Sampling keys that evaluation may override; the rest is rollout's
-DRAWN_AS = ("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "stop")
+DRAWN_AS = ("max_tokens", "min_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop")
 
 
 class EvaluationSettings(Settings):
@@ -25,10 +25,9 @@ class EvaluationSettings(Settings):
     temperature: float | None = Field(default=None, ge=0)  # 0: greedy; None: rollout.temperature
     top_k: int | None = Field(default=None, ge=0)  # 0: no limit; None: rollout.top_k
     top_p: float | None = Field(default=None, gt=0, le=1)  # None: rollout.top_p
+    repetition_penalty: float | None = Field(default=None, gt=0)  # None: rollout.repetition_penalty
     num_beams: int = Field(default=1, ge=1)  # above 1: beam search, which needs temperature=0
     length_penalty: float = Field(default=1.0, ge=0)  # for beam search: higher values favor longer answers
-    # Above 1: tokens of the prompt and of the answer so far become less likely, as in Hugging Face's generate
-    repetition_penalty: float = Field(default=1.0, gt=0)
     masked: bool = False  # NLPO: sample within the mask, as rollouts do; the exported model has no mask
     post_processor: str | None = None  # function applied to a text before it is judged; None: nothing
     # Stride in tokens between windows for the references' perplexity under the policy; None: not computed

@@ -30,7 +30,7 @@ OURS = {
     "temperature": "rollout.temperature",
     "top_p": "rollout.top_p",
     "top_k": "rollout.top_k",
-    "repetition_penalty": "evaluation.repetition_penalty; rollouts have none",
+    "repetition_penalty": "rollout.repetition_penalty",
     "use_vllm": "rollout.engine=vllm",
     "vllm_gpu_memory_utilization": "rollout.gpu_memory_utilization",
     "vllm_tensor_parallel_size": "rollout.tensor_parallel_size",

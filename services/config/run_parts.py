@@ -200,8 +200,7 @@ class RunParts(Settings):
         chosen["masked"] = self.algorithm.traits.masks
         chosen["example_rate"] = self.environment.example_rate
         if evaluating:
-            chosen |= {"num_beams": 1, "length_penalty": 1.0, "repetition_penalty": 1.0}
-            chosen |= {"masked": False, "example_rate": 0.0}
+            chosen |= {"num_beams": 1, "length_penalty": 1.0, "masked": False, "example_rate": 0.0}
             own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
             chosen |= own
         return Sampling(**chosen)

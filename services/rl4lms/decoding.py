@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.rl4lms.findings import Findings
 from services.rl4lms.reading import Section
@@ -11,7 +11,6 @@ from services.rl4lms.reading import Section
 HIDDEN_TOP_K = 50  # generate()'s default of top_k
 HIDDEN_MAX_LENGTH = 20  # generate()'s limit without max_new_tokens, prompt included
 NO_COUNTERPART = {  # keys of generate() that change texts, and their neutral values
-    "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "typical_p": 1.0,
     "num_beam_groups": 1,
@@ -25,6 +24,7 @@ NAMES = {  # our setting, and its names in the file
     "temperature": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
+    "repetition_penalty": "repetition_penalty",
 }
 POST_PROCESSING = "post_processing_fn"
 
@@ -52,6 +52,7 @@ class Decoding:
     temperature: float = 1.0  # 0: greedy, or beams
     top_k: int = 0
     top_p: float = 1.0
+    repetition_penalty: float = 1.0
     num_beams: int = 1
     length_penalty: float = 1.0  # for beams
 
@@ -65,7 +66,7 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
     min_tokens = min(section.integer("min_length", 0) or 0, max_tokens)
     temperature, top_p = section.number("temperature", None), section.number("top_p", None)
     top_k = section.integer("top_k", None)
-    penalty = section.number("length_penalty", None)
+    penalty, repetition = section.number("length_penalty", None), _repetition(section)
     _note_the_rest(section, found)
     section.finish()
     if beams > 1 and sampled:
@@ -75,11 +76,12 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
         )
     if beams > 1:
         weight = 1.0 if penalty is None else float(penalty)
-        return Decoding(max_tokens, min_tokens, 0.0, num_beams=beams, length_penalty=weight), found
+        beamed = Decoding(max_tokens, min_tokens, 0.0, num_beams=beams, length_penalty=weight)
+        return replace(beamed, repetition_penalty=repetition), found
     if penalty is not None:
         found.leave(section.key("length_penalty"), penalty, "weighs beams, and there is one")
     if not sampled:
-        return Decoding(max_tokens, min_tokens, temperature=0.0), found
+        return Decoding(max_tokens, min_tokens, 0.0, repetition_penalty=repetition), found
     if top_k is None:
         top_k = HIDDEN_TOP_K
         found.warn(
@@ -92,6 +94,7 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
         1.0 if temperature is None else float(temperature),
         top_k,
         1.0 if top_p is None else float(top_p),
+        repetition,
     )
     return drawn, found
 
@@ -108,7 +111,7 @@ def rollouts(drawn: Decoding, section: Section, found: Findings) -> Decoding:
             f"{section.where}: rollouts by {what}{'' if drawn.num_beams > 1 else ' fails in RL4LMs'} "
             "(do_sample is not True): sampled here from the whole distribution"
         )
-        drawn = Decoding(drawn.max_tokens, drawn.min_tokens)
+        drawn = Decoding(drawn.max_tokens, drawn.min_tokens, repetition_penalty=drawn.repetition_penalty)
     for key in NAMES:
         value = getattr(drawn, key)
         if value != getattr(Decoding(0), key):
@@ -141,6 +144,11 @@ def _given(section: Section, drawn: str) -> tuple[str, str]:
         name = "max_length"
     default = HIDDEN_TOP_K if drawn == "top_k" else None
     return section.key(name), section.says(name, default, "Hugging Face's")
+
+
+def _repetition(section: Section) -> float:
+    penalty = section.number("repetition_penalty", None)
+    return 1.0 if penalty is None else float(penalty)
 
 
 def _max_tokens(section: Section, frame: Frame, found: Findings) -> int:

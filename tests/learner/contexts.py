@@ -12,6 +12,7 @@ from learner.functional.support import SamplingDistribution
 from learner.models.actor_critic import ActorCritic
 from learner.models.policy import Policy
 from learner.optimizer import build_optimizer
+from learner.passes.sampling_distribution import repetition_rule
 from learner.passes.scoring import Models, score
 from learner.settings import LearnerSettings
 from learner.updates.context import UpdateContext
@@ -31,7 +32,8 @@ def make_context(
     """In the rollouts' own order, on the CPU."""
     batch, models = collate(rollouts), Models(pair, reference, None)
     made = LearnerSettings(**{"device": "cpu", "autocast": "none", **settings})
-    scored = score(batch, models, SamplingDistribution(sampling, (2,)), made.token_budget, lambda done: None)
+    distribution = SamplingDistribution(sampling, (2,), repetition=repetition_rule(sampling, pair.lm))
+    scored = score(batch, models, distribution, made.token_budget, lambda done: None)
     return UpdateContext(
         models=models,
         algorithm=algorithm,

@@ -22,6 +22,7 @@ from tests.learner.contexts import UNCUT, make_context
 from tests.learner.tiny import CONFIGS, VOCAB, make_pair, random_rollouts, whole
 
 CUT = Sampling(max_tokens=20, temperature=0.7, top_k=9, min_tokens=3)
+PENALISED = Sampling(max_tokens=20, temperature=0.7, top_k=9, repetition_penalty=1.5)
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +96,7 @@ def test_it_is_the_expected_product_of_scores(every_model: dict[str, Path], name
     assert error(product_P, expected_P + 0.5 * vector_P) < 1e-4
 
 
-@pytest.mark.parametrize("sampling", [UNCUT, CUT], ids=["uncut", "cut"])
+@pytest.mark.parametrize("sampling", [UNCUT, CUT, PENALISED], ids=["uncut", "cut", "penalised"])
 @pytest.mark.parametrize("name", [*CONFIGS, *encoder_decoders.NAMES])
 def test_it_is_the_second_derivative_of_the_kl(
     every_model: dict[str, Path], name: str, sampling: Sampling

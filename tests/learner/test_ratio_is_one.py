@@ -35,6 +35,8 @@ ALGORITHMS: dict[str, Algorithm] = {
 SAMPLINGS: dict[str, dict[str, Any]] = {
     "unwarped": {},
     "warped": {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_tokens": 4},
+    "penalised": {"repetition_penalty": 1.3},
+    "all": {"repetition_penalty": 1.3, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_tokens": 4},
 }
 vllm = pytest.mark.vllm
 PAIRS = [

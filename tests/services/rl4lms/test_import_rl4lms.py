@@ -229,6 +229,20 @@ def test_an_iteration_holds_the_tokens_that_it_held_there(
     assert 1 <= sequences <= prompts
 
 
+def test_a_repetition_penalty_is_that_of_rollouts_and_of_evaluations(tmp_path: Path) -> None:
+    of_rollouts = "alg.policy.args.generation_kwargs.repetition_penalty"
+    tree = imported(tmp_path, PPO, put(of_rollouts, 1.3)).tree()
+    assert tree["rollout"]["repetition_penalty"] == 1.3
+    assert "repetition_penalty" not in tree["evaluation"]  # as rollouts'
+
+    def change(tree: dict[str, Any]) -> None:
+        put(of_rollouts, 1.3)(tree)
+        tree["train_evaluation"]["generation_kwargs"] = {"num_beams": 2, "max_new_tokens": 48}
+
+    tree = imported(tmp_path, PPO, change).tree()
+    assert tree["evaluation"]["repetition_penalty"] == 1.0  # these keys replace the rollouts'
+
+
 def test_compat_is_rl4lms_with_its_faults(tmp_path: Path) -> None:
     tree = imported(tmp_path, "narrative_qa/t5_nlpo", compat=True).tree()
     assert tree["rollout"]["max_tokens"] == 19
