@@ -1,8 +1,8 @@
 """Settings under `tracking.` of a training run."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from contracts.settings import Settings
 
@@ -13,8 +13,15 @@ class TrackingSettings(Settings):
     enabled: bool = True  # False: the run is in its own folder only
     uri: str | None = None  # None: a SQLite file and artifacts in output_dir
     experiment: str = "whetstone"  # the name in MLflow under which runs are grouped; elsewhere the project
+    team: str | None = None  # in Weights & Biases; None: WANDB_ENTITY, or the account's default
     also: tuple[Literal["wandb", "tensorboard", "trackio"], ...] = ()  # further trackers
     model: bool = False  # True: MLflow gets a copy of the trained model
+
+    @model_validator(mode="after")
+    def _team_has_a_tracker(self) -> Self:
+        if self.team is not None and "wandb" not in self.also:
+            raise ValueError(f"got team={self.team} for Weights & Biases; expected tracking.also=wandb, too")
+        return self
 
     @field_validator("also", mode="before")
     @classmethod

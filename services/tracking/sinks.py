@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from services.tracking.settings import TrackingSettings
+
 # A tracker's name in `tracking.also`, and in messages.
 TITLES = {"wandb": "Weights & Biases", "tensorboard": "TensorBoard", "trackio": "Trackio"}
 PACKAGES = {"wandb": "wandb", "tensorboard": "tensorboardX", "trackio": "trackio"}
@@ -24,10 +26,12 @@ class Sink(Protocol):
         """End the run; False: it failed or was stopped."""
 
 
-def open_sink(name: str, project: str, run_name: str, output_dir: Path, identity: str | None) -> Sink:
+def open_sink(
+    name: str, settings: TrackingSettings, run_name: str, output_dir: Path, identity: str | None
+) -> Sink:
     """Begin a run in a tracker, or go on with the run of this `identity` where the tracker can."""
     module = importlib.import_module(f"services.tracking.{name}_sink")
-    sink: Sink = module.open_run(project, run_name, output_dir, identity)
+    sink: Sink = module.open_run(settings, run_name, output_dir, identity)
     return sink
 
 

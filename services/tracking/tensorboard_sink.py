@@ -7,6 +7,7 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 from services.tracking.identity import own_name
+from services.tracking.settings import TrackingSettings
 
 
 class TensorboardSink:
@@ -33,6 +34,8 @@ class TensorboardSink:
         self._writer.close()
 
 
-def open_run(project: str, run_name: str, output_dir: Path, identity: str | None) -> TensorboardSink:
+def open_run(
+    settings: TrackingSettings, run_name: str, output_dir: Path, identity: str | None
+) -> TensorboardSink:
     """Open a new event file; TensorBoard joins it to the run's earlier ones."""
     return TensorboardSink(output_dir / "tensorboard" / own_name(run_name, identity))

@@ -129,7 +129,7 @@ class Tracker:
     def _sink(self, name: str) -> Background[Sink]:
         return Background(
             TITLES[name],
-            lambda: open_sink(name, self.settings.experiment, self.run_name, self.output_dir, self._identity),
+            lambda: open_sink(name, self.settings, self.run_name, self.output_dir, self._identity),
             lambda sink: sink.close(self._status == "FINISHED"),
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from services.tracking.identity import own_name
+from services.tracking.settings import TrackingSettings
 
 
 class TrackioSink:
@@ -31,7 +32,9 @@ class TrackioSink:
         self._run.finish()
 
 
-def open_run(project: str, run_name: str, output_dir: Path, identity: str | None) -> TrackioSink:
+def open_run(
+    settings: TrackingSettings, run_name: str, output_dir: Path, identity: str | None
+) -> TrackioSink:
     """Begin the run, or go on with it: Trackio knows a run by its name."""
     import trackio
     import trackio.run
@@ -41,7 +44,7 @@ def open_run(project: str, run_name: str, output_dir: Path, identity: str | None
         vars(module)["print"] = lambda *words, **options: None
     return TrackioSink(
         trackio.init(
-            project=project,
+            project=settings.experiment,
             name=own_name(run_name, identity),
             resume="allow",
             embed=False,

@@ -1,9 +1,11 @@
-"""Weights & Biases. Its own variables (WANDB_API_KEY, WANDB_ENTITY, WANDB_MODE=offline) hold as usual."""
+"""Weights & Biases. Its own variables (WANDB_API_KEY, WANDB_MODE=offline) hold as usual."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from services.tracking.settings import TrackingSettings
 
 
 class WandbSink:
@@ -30,12 +32,13 @@ class WandbSink:
         self._run.finish(exit_code=0 if is_finished else 1)
 
 
-def open_run(project: str, run_name: str, output_dir: Path, identity: str | None) -> WandbSink:
+def open_run(settings: TrackingSettings, run_name: str, output_dir: Path, identity: str | None) -> WandbSink:
     """Begin the run, or go on with it."""
     import wandb
 
     run = wandb.init(
-        project=project,
+        project=settings.experiment,
+        entity=settings.team,
         name=run_name,
         id=identity or _id_by_place(output_dir / run_name),
         resume="allow",

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from contracts.errors import InputError
+from services.config.compose import run_settings
 from services.tracking.checks import check_tracking
 from services.tracking.settings import TrackingSettings
-from services.tracking.sinks import PACKAGES, missing_packages
+from services.tracking.sinks import PACKAGES, missing_packages, open_sink
 from services.tracking.tracker import Tracker
 
 OWN = "0123456789abcdef"  # a run's id
@@ -78,6 +79,18 @@ def test_weights_and_biases_writes_a_run_offline(tmp_path: Path, monkeypatch: py
         time.sleep(0.1)
 
 
+def test_a_team_is_that_of_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["model.path=m", "tracking.team=our-lab"]
+    with pytest.raises(InputError, match=r"got team=our-lab for Weights & Biases; expected tracking\.also"):
+        run_settings(asked)
+    settings = run_settings([*asked, "tracking.also=wandb"]).tracking
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    sink = open_sink("wandb", settings, "numbers", tmp_path, OWN)
+    assert sink._run.entity == "our-lab"  # type: ignore[attr-defined]
+    sink.close(is_finished=True)
+
+
 def test_a_tracker_that_fails_costs_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,8 +111,6 @@ def test_a_missing_package_is_told_before_the_start(
 
 
 def test_one_tracker_or_a_list_is_named_on_the_command_line() -> None:
-    from services.config.compose import run_settings
-
     asked = ["model.path=gpt2", "task=increasing_numbers"]
     assert run_settings([*asked, "tracking.also=wandb"]).tracking.also == ("wandb",)
     named = run_settings([*asked, "tracking.also=[wandb,tensorboard]"])
