@@ -89,7 +89,15 @@ CALLS = {"/v1/completions": COMPLETION, "/v1/chat/completions": CHAT}
 TOKENIZING = {
     "/tokenize": {"prompt": TEXTS, "messages": st.lists(MESSAGE), "add_special_tokens": st.booleans()}
 }
-NEEDED = {"/v1/completions": "prompt", "/v1/chat/completions": "messages", "/tokenize": "prompt"}
+CHATTING = {"/api/answer": {"messages": st.lists(MESSAGE, min_size=1, max_size=4)}}
+NEEDED = {
+    "/api/answer": "messages",
+    "/v1/completions": "prompt",
+    "/v1/chat/completions": "messages",
+    "/tokenize": "prompt",
+}
+
+STREAMS = ("text/event-stream", "application/x-ndjson", "text/html")  # answers that are no one JSON
 
 RAW = {
     "nothing": b"",
@@ -165,7 +173,7 @@ class Target:
 def _fault(answer: httpx.Response, is_openai: bool) -> str:
     if answer.status_code >= 500:
         return "a server's fault"
-    if answer.headers.get("content-type", "").startswith(("text/event-stream", "application/x-ndjson")):
+    if answer.headers.get("content-type", "").startswith(STREAMS):
         return ""
     try:
         body = answer.json()
@@ -215,12 +223,12 @@ def _send_bodies(target: Target, client: httpx.Client, path: str, fields: Any, n
     send()
 
 
-def send_raw(target: Target, paths: Sequence[str], most_bytes: int = 9 * 2**20) -> None:
-    """Send bodies that no library would write."""
+def send_raw(target: Target, paths: Sequence[str], *, largest: bool = True) -> None:
+    """Send bodies that no library would write; the largest that is read takes seconds to tokenize."""
     with httpx.Client(timeout=120) as client:
         for path in paths:
             for label, body in RAW.items():
-                if len(body) <= most_bytes + 2**20:
+                if largest or label != "7 MiB":
                     target.post(client, path, body, f"{path} {label}")
         for path in ("/", "/v1/../../etc/passwd", "/%2e%2e/etc/passwd", "/v1/nothing", f"/{'x' * 5000}"):
             target.check(path, client.get(f"{target.root}{path}", headers=dict(target.headers)))
@@ -229,7 +237,7 @@ def send_raw(target: Target, paths: Sequence[str], most_bytes: int = 9 * 2**20) 
             target.check(f"{method} {paths[0]}", answer)
 
 
-def send_heads(target: Target) -> dict[str, int]:
+def send_heads(target: Target, path: str = "/v1/models") -> dict[str, int]:
     """Send heads of other hosts and pages; return each one's status."""
     found = {}
     for label, (head, _) in HEADS.items():
@@ -237,7 +245,7 @@ def send_heads(target: Target) -> dict[str, int]:
             more = b"".join(
                 b"\r\n%s: %s" % (name.encode(), value.encode()) for name, value in target.headers.items()
             )
-            one.sendall(b"GET /v1/models HTTP/1.1\r\n" + head + more + b"\r\nConnection: close\r\n\r\n")
+            one.sendall(f"GET {path} HTTP/1.1\r\n".encode() + head + more + b"\r\nConnection: close\r\n\r\n")
             found[label] = int(one.makefile("rb").readline().split()[1])
     return found
 

@@ -8,6 +8,7 @@ Host refuses a page whose domain name points to this machine (DNS rebinding).
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.requests import ClientDisconnect
 
 from contracts.network.access import knows
 
@@ -173,7 +175,8 @@ class InTime:
             is_whole = not message.get("more_body", False)
             return message
 
-        await self._app(scope, receive_in_time, send)
+        with contextlib.suppress(ClientDisconnect):  # nobody is there to be answered
+            await self._app(scope, receive_in_time, send)
 
 
 class WithHeaders:

@@ -46,7 +46,7 @@ NO_TEMPLATE = (
 
 
 class Defaults:
-    """What the served model's own settings add to a call that says nothing of it.
+    """Settings of the served model that a call gets where it says nothing of them.
 
     Args:
         seed: of calls that name none; None: a new one each time.

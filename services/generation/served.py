@@ -1,4 +1,4 @@
-"""What `whetstone serve-model` serves, and how callers reach it."""
+"""The model that `whetstone serve-model` serves, and how callers reach it."""
 
 import socket
 from dataclasses import dataclass

@@ -51,6 +51,7 @@ async def _serve(served: Served) -> None:
     chosen = chosen_arguments(path, path, served.model.files.window, rollout, None, None, None)
     # Back to vLLM's own: steps may run ahead, and log-probabilities are the model's, before sampling.
     chosen |= {"logprobs_mode": "raw_logprobs", "async_scheduling": None, "enable_sleep_mode": False}
+    chosen |= {"disable_log_stats": False}  # /metrics says how many calls run and wait
     arguments = engine_arguments(chosen, rollout.engine_args, AsyncEngineArgs)
     async with contextlib.AsyncExitStack() as stack:
         with doing("starting vllm"), off_the_path_of_children():

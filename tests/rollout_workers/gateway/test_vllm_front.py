@@ -1,4 +1,4 @@
-"""What of a call reaches vLLM's application: the known paths, within limits, with the model's defaults."""
+"""Parts of a call that reach vLLM's application: known paths, within limits, with the model's defaults."""
 
 import json
 from collections.abc import Mapping

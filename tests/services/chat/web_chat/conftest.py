@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from contracts.network.http_server import server_config
 from contracts.rollout import Sampling
 from services.chat.prompts import Lines, Reader
 from services.chat.speaker import Answer, Speaker, load_tokenizer
@@ -89,8 +90,7 @@ def serving(reader: Reader, speaker: Any, facts: Facts = FACTS, token: str | Non
     answers = Answers(speaker)
     with listen("127.0.0.1", 0, token) as door:
         app = chat_app(facts, reader, answers, door.host, token)
-        config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(server_config(app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [door.socket]})
         thread.start()
         try:
