@@ -88,7 +88,7 @@ def left_open(name: str) -> list[str]:
 def test_every_experiment_is_a_valid_run(name: str) -> None:
     run = run_of(name)
     assert isinstance(run, RunSettings)
-    assert run.run_name.endswith("seed0")
+    assert run.run_name.endswith(f"seed{run.seed}")
 
 
 @pytest.mark.parametrize("name", ["demo", "imdb_ppo", "daily_dialog_openrl"])

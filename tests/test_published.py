@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent / "published"
 OPEN = "open"  # the user gives it
 EXPERIMENTS = {
     **{name: "lolrl" for name in SHIPPED if name in FROM_DATA},
+    "helpful_harmless_ppo": "lolrl_ppo",
     "daily_dialog_openrl": "openrl",
 }
 every = pytest.mark.parametrize("name", EXPERIMENTS)
