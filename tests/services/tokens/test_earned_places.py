@@ -1,0 +1,146 @@
+"""Where scores by token, turn and span land in a rollout, and what it keeps of records."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from contracts.errors import RunError
+from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from contracts.scores import Grade, Score
+from reward_servers.combine import weighted_sum
+from reward_servers.settings import Part
+from services.config.reward_view import Judging
+from services.tokens.token_places import places, token_ends
+
+WORDS = {3: "3", 7: " 7", 51: " 51", 8: "8", 0: ""}
+
+
+def written(tokens: Sequence[int]) -> str:
+    return "".join(WORDS[token] for token in tokens)
+
+
+def turn(*tokens: int, reward: float | None = None, text: str | None = None) -> Turn:
+    none = (0.0,) * len(tokens)
+    spelt = written(tokens) if text is None else text
+    return Turn((5,), tokens, spelt, none, (0,) * len(tokens), reward)
+
+
+def rollout(*turns: Turn) -> Rollout:
+    return Rollout(0, 0, Prompt("p/0", "Count!"), turns, FinishReason.STOP)
+
+
+def judging(at: str = "end") -> Judging:
+    return Judging(at=at, places=partial(places, written=written))  # type: ignore[arg-type]
+
+
+def scored(one: Rollout, *answers: float | Grade, at: str = "end", parts: Sequence[Part] = ()) -> Rollout:
+    found = [weighted_sum(parts or [Part(name="mine")], [[(answer, None)]])[0] for answer in answers]
+    return judging(at).scored(one, found)
+
+
+ALONE = rollout(turn(3, 7, 51, 0))  # "3 7 51"
+TALK = rollout(turn(3, 7, 0), turn(8, 0))  # "3 7" and "8"
+
+
+def test_a_list_by_token_lands_on_the_tokens_with_its_weight() -> None:
+    found = scored(ALONE, Grade((0.5, 0.0, 1.0, 0.25)), parts=[Part(name="mine", weight=2.0)])
+    assert found.turns[0].token_rewards == (1.0, 0.0, 2.0, 0.5)
+    assert found.total_reward == 3.5 and found.reward_parts == {"mine": 1.75}
+
+
+def test_a_spans_score_lands_on_the_token_that_holds_its_last_character() -> None:
+    # "3", " 7" and " 51" end behind the characters 1, 3 and 6
+    found = scored(ALONE, Grade(((0, 1, 1.0), (0, 2, 2.0), (0, 3, 4.0), (3, 6, 8.0), (3, 5, 16.0))))
+    assert found.turns[0].token_rewards == (1.0, 6.0, 24.0, 0.0)
+
+
+def test_places_run_through_all_answers_of_a_talk() -> None:
+    assert scored(TALK, Grade((1.0, 2.0, 3.0, 4.0, 5.0))).turns[1].token_rewards == (4.0, 5.0)
+    by_turn = scored(TALK, Grade((1.0, 2.0), by="turn"))
+    assert [each.token_rewards for each in by_turn.turns] == [(0.0, 0.0, 1.0), (0.0, 2.0)]
+    # "3 7\n8": the line's end is behind the first answer
+    spans = scored(TALK, Grade(((0, 1, 1.0), (0, 4, 2.0), (4, 5, 4.0))))
+    assert [each.token_rewards for each in spans.turns] == [(1.0, 2.0, 0.0), (4.0, 0.0)]
+    assert [each.reward for each in spans.turns] == [3.0, 4.0]
+    (sample,) = judging().samples(TALK)
+    assert (sample.turns, sample.num_tokens) == (("3 7", "8"), 5)
+
+
+def test_a_turn_without_tokens_takes_a_line_and_no_score() -> None:
+    talk = rollout(turn(3, 0), turn(text=""), turn(8, 0))  # "3\n\n8"
+    found = scored(talk, Grade(((3, 4, 1.0), (1, 3, 2.0))))
+    assert [each.token_rewards for each in found.turns] == [(2.0, 0.0), (), (1.0, 0.0)]
+    assert scored(talk, Grade((1.0, 2.0), by="turn")).turns[2].token_rewards == (0.0, 2.0)
+    assert judging().samples(talk)[0].turns == ("3", "8")
+
+
+def test_each_answer_may_have_its_own_places() -> None:
+    found = scored(TALK, Grade((1.0, 0.0, 0.0)), 0.5, at="turn")
+    assert [each.token_rewards for each in found.turns] == [(1.0, 0.0, 0.0), ()]
+    assert [each.reward for each in found.turns] == [1.0, 0.5]
+    last = scored(TALK, Grade(((0, 1, 2.0),)), at="answer")
+    assert [each.token_rewards for each in last.turns] == [(), (2.0, 0.0)]
+
+
+def test_a_texts_score_is_added_to_the_last_token_and_so_is_the_environments() -> None:
+    both = [Part(name="mine"), Part(name="length", weight=0.5)]
+    (score,) = weighted_sum(both, [[(Grade((1.0, 0.0, 0.0, 0.0)), None)], [(4.0, None)]])
+    found = judging().scored(rollout(turn(3, 7, 51, 0, reward=0.25)), [score])
+    assert found.turns[0].token_rewards == (1.0, 0.0, 0.0, 2.25)
+    assert found.turns[0].reward == 3.25 and score.total == 3.0
+
+
+def test_rewards_of_tokens_cross_processes_with_their_turn() -> None:
+    import pickle
+
+    found = scored(ALONE, Grade((0.1, 0.0, 1.0, 0.25)))
+    sent = pickle.loads(pickle.dumps(found))
+    assert sent.turns[0].token_rewards == (0.1, 0.0, 1.0, 0.25)
+    assert pickle.loads(pickle.dumps(sent)).turns[0].with_reward(1.0).token_rewards == ()
+
+
+def test_records_keep_their_values_and_comments() -> None:
+    grades = Grade(1.0, {"format": 1.0}, "Well."), Grade(0.0, {"format": 0.0, "tone": 1.0}, "Less so.")
+    found = scored(TALK, *grades, at="turn")
+    assert found.reward_values == {"mine/format": 0.5, "mine/tone": 1.0}
+    assert found.comment == "Well.\nLess so." and found.turns[0].token_rewards == ()
+    both = [Part(name="mine"), Part(name="judge")]
+    (score,) = weighted_sum(both, [[(grades[0], None)], [(Grade(None, comment="Not mine."), None)]])
+    found = judging().scored(ALONE, [score])
+    assert found.comment == "mine: Well.\njudge: Not mine." and found.total_reward == 1.0
+
+
+def test_spans_need_a_tokenizer() -> None:
+    with pytest.raises(RunError, match="no tokenizer is there to find their tokens"):
+        Judging().scored(ALONE, [Score(1.0, earned=(Grade(((0, 1, 1.0),)),))])
+
+
+def test_a_text_that_the_tokens_do_not_spell_has_its_scores_at_the_end() -> None:
+    changed = rollout(replace(ALONE.turns[0], text="three"))
+    assert scored(changed, Grade(((0, 1, 1.0),))).turns[0].token_rewards == (0.0, 0.0, 0.0, 1.0)
+    stopped = rollout(replace(ALONE.turns[0], text="7 5"))  # a part of what they spell
+    assert scored(stopped, Grade(((0, 1, 1.0), (2, 3, 2.0)))).turns[0].token_rewards == (0.0, 1.0, 2.0, 0.0)
+
+
+@pytest.mark.parametrize("text", ["Grüße, 東京! 🎉 of 3 7\n", "don't  stop ...", "ﬁ\u200d👩‍👩‍👧 x"])
+def test_real_tokens_end_where_their_characters_do(text: str) -> None:
+    """A tokenizer of bytes cuts characters: each is complete with its last byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = {letter: n for n, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    made = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made)
+    tokens = tokenizer(text)["input_ids"]
+    ends = token_ends(tokens, tokenizer.decode)
+    complete, seen = [], b""
+    for byte in text.encode():
+        seen += bytes([byte])
+        complete.append(len(seen.decode(errors="ignore")))
+    assert ends == complete
+    assert places(
+        Turn((1,), tuple(tokens), text, (0.0,) * len(tokens), (0,) * len(tokens)), [0], tokenizer.decode
+    ) == [len(text[0].encode()) - 1]
