@@ -101,7 +101,7 @@ def plan(recipe: Recipe, asked: Asked, places: Places) -> list[Step]:
     wanted = _with_needed(recipe, asked.rows or list(recipe.rows))
     steps: list[Step] = []
     for seed in asked.seeds:
-        annotated = recipe.annotation
+        annotated = None if all(recipe.rows[name].online for name in wanted) else recipe.annotation
         if annotated:
             first = annotated.model and model_of(asked.overrides, annotated.model)
             steps.append(_annotation(recipe, asked, places, seed, reference=first))
@@ -163,7 +163,7 @@ def _training(recipe: Recipe, asked: Asked, places: Places, name: str, seed: int
     chosen += [*(SMALL if asked.small else ()), *(recipe.small if asked.small else ()), *asked.overrides]
     if places.models:
         chosen += replaced(compose(chosen), places.models)
-    if recipe.annotation:
+    if recipe.annotation and not row.online:
         chosen.append(f"data.folder={quoted(_annotated(asked.out, seed))}")
     chosen += [f"seed={seed}", f"output_dir={quoted(asked.out)}", f"run_name={quoted(run_name)}"]
     return Step("train", name, seed, Job(tuple(chosen), run_name, asked.out / run_name))

@@ -38,6 +38,7 @@ class Row(Settings):
     set: Strings = ()  # overrides, after the recipe's
     before: str | None = None  # the row whose first evaluation this is; nothing is run for it
     start: str | None = None  # the row whose model this run begins with, of the same seed
+    online: bool = False  # it learns from its own texts, in a recipe whose others learn from annotated data
     ours: bool = False  # nobody has published such a row
     sought: bool = True  # as the measures say; False: nobody looked for this row
     note: str = ""
