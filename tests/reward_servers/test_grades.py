@@ -1,7 +1,9 @@
 """Scores by places and records on their ways: servers, the sandbox, HTTP, the cache, the weighted sum."""
 
 import asyncio
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,3 +118,16 @@ def test_the_cache_tells_texts_of_other_tokens_apart() -> None:
         key_of(Sample("7 3", num_tokens=n, turns=turns)) for n, turns in ((2, ()), (3, ()), (2, ("7", "3")))
     ]
     assert len(set(keys)) == 3
+
+
+def test_the_pages_example_scores(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/rewards.md").read_text(encoding="utf-8")
+    (example,) = (
+        body for body in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import Grade" in body
+    )
+    (tmp_path / "noted_rewards.py").write_text(example, encoding="utf-8")
+    noted, so_far = (
+        RewardServer(Part(name=f"{tmp_path}/noted_rewards.py:{name}")) for name in ("noted", "so_far")
+    )
+    assert noted.score([Sample("7 3 7")]) == [(Grade(2.0, {"words": 3.0}, "Sevens!"), None)]
+    assert so_far.score([Sample("7 3 7")]) == [(Grade(((0, 1, 1.0), (1, 3, 0.0), (3, 5, 1.0))), None)]
