@@ -89,7 +89,10 @@ CALLS = {"/v1/completions": COMPLETION, "/v1/chat/completions": CHAT}
 TOKENIZING = {
     "/tokenize": {"prompt": TEXTS, "messages": st.lists(MESSAGE), "add_special_tokens": st.booleans()}
 }
-CHATTING = {"/api/answer": {"messages": st.lists(MESSAGE, min_size=1, max_size=4)}}
+TURN = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": TEXTS})
+CHATTING = {
+    "/api/answer": {"messages": st.lists(TURN, min_size=1, max_size=4) | st.lists(MESSAGE, max_size=3)}
+}
 NEEDED = {
     "/api/answer": "messages",
     "/v1/completions": "prompt",

@@ -116,13 +116,15 @@ def test_no_request_is_a_servers_fault_and_none_ends_it(server: str, model: Path
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("server", SERVERS)
 def test_no_request_of_many_is_a_servers_fault(server: str, model: Path) -> None:
-    target = fuzz(server, model, 1000, connections=1000)
+    target = fuzz(server, model, 300, connections=1000)
     print(server, target.statuses.total(), "requests", dict(sorted(target.statuses.items())))
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.vllm
 def test_no_request_of_many_is_the_fault_of_vllms_server_behind_our_front(model: Path) -> None:
     command = [
