@@ -20,6 +20,9 @@ from reward_servers.isolation.fork_server import UNCONFINED
 from reward_servers.isolation.limits import Limits
 from reward_servers.user_rewards.sandbox import Child
 
+PAYLOADS = "payloads"  # a file in the server's folder, which it removes at once
+# A run's payload; two of them for two processes, the first of which asks the second.
+Run = Mapping[str, Any] | tuple[Mapping[str, Any], Mapping[str, Any]]
 START_S = 120.0  # to import what the work needs
 GRACE_S = 10.0  # beyond a batch's own time
 # The same answers in each process, and no thread for each core in each sample.
@@ -64,9 +67,25 @@ class _ForkServer(Child):
             self.end()
             raise RewardError(f"{module}: {told['failed']}")
 
-    def outcomes(self, jobs: Sequence[Sequence[Any]], seconds: float) -> list[list[Outcome] | None]:
-        told = self._exchange({"jobs": jobs, "seconds": seconds}, seconds + GRACE_S)
+    def outcomes(self, jobs: Sequence[Sequence[Run]], seconds: float) -> list[list[Outcome] | None]:
+        spans = self._write(jobs)
+        told = self._exchange({"jobs": spans, "payloads": PAYLOADS, "seconds": seconds}, seconds + GRACE_S)
         return [job and [Outcome(*run) for run in job] for job in told["outcomes"]]
+
+    def _write(self, jobs: Sequence[Sequence[Run]]) -> list[list[list[tuple[int, int]]]]:
+        """Write all payloads to a file, and return where each stands: no fork has the memory of another's."""
+        spans: list[list[list[tuple[int, int]]]] = []
+        start = 0
+        with open(os.path.join(self._home.name, PAYLOADS), "wb") as file:
+            for job in jobs:
+                spans.append([])
+                for run in job:
+                    spans[-1].append([])
+                    for payload in run if isinstance(run, tuple) else (run,):
+                        size = file.write(json.dumps(payload).encode())
+                        spans[-1][-1].append((start, size))
+                        start += size
+        return spans
 
 
 class Confined:
@@ -77,7 +96,8 @@ class Confined:
 
     Args:
         module: has `perform(payload)`, which returns bytes, or a value that fits JSON. `prepare()`, if there
-            is one, is called once before.
+            is one, is called once before. A run of two payloads has two processes, `ask(payload, file)` and
+            `serve(payload, file)`, where `file` is one end of a line; what the first returns counts.
         together: samples that share a process for a second, where each has one run and no code of its own. A
             fork costs ten times what comparing two numbers does.
     """
@@ -87,7 +107,7 @@ class Confined:
         self._server: _ForkServer | None = None
         self._turn = threading.Lock()
 
-    def run(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome]]:
+    def run(self, jobs: Sequence[Sequence[Run]]) -> list[list[Outcome]]:
         """Return the outcomes of each job's runs, in order; runs after one that took too long have none.
 
         Raises:
@@ -107,7 +127,7 @@ class Confined:
             done |= reached  # those that were not reached are the next batch
         return [done[place] for place in range(len(jobs))]
 
-    def _asked(self, jobs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Outcome] | None]:
+    def _asked(self, jobs: Sequence[Sequence[Run]]) -> list[list[Outcome] | None]:
         with self._turn:
             for is_last in (False, True):  # a server that died or hung says nothing about the samples
                 server = self._server or self._started()

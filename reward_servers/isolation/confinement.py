@@ -20,7 +20,7 @@ from reward_servers.isolation.system_calls import PR_SET_PDEATHSIG, fixed_rules,
 
 OPEN_FILES = 64
 GIB, MIB = 2**30, 2**20
-PR_SET_NO_NEW_PRIVS = 38
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -29,6 +29,11 @@ def prepare() -> None:
     readable()
     if has_seccomp():
         fixed_rules(landlock_version())
+
+
+def close_memory() -> None:
+    """Keep the memory and descriptors of this process, and of its forks, from other processes of the user."""
+    _libc().prctl(PR_SET_DUMPABLE, 0)
 
 
 def confine(home: str, cpu_s: float, memory_gib: float, file_mib: float) -> None:

@@ -3,16 +3,19 @@
     line of jobs ──▶ fork ──▶ confine ──▶ perform(payload) ──▶ pipe ──▶ line of outcomes
                       │ too long, too much: killed, and only that sample ends
 
+Each fork reads its own payload from a file. So none has the memory of what another gets.
 It has one thread and no modules but those of the work, so that a fork is safe and takes milliseconds.
 """
 
 import contextlib
+import fcntl
 import importlib
 import json
 import os
 import selectors
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -21,17 +24,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reward_servers.isolation.confinement import MIB, confine, prepare
+from reward_servers.isolation.confinement import MIB, close_memory, confine, prepare
 
 Perform = Callable[[Any], Any]
+Span = tuple[int, int]  # of a payload: where it begins, and its length
 Outcome = list[str]  # what was said, and why it ended: "" is well
 POLL_S = 0.05
 QUICK_S = 1.0  # of CPU time, in the first round
 PATIENCE = 3.0  # seconds by the clock for each of CPU time: the machine may be busy
 OUTPUT = 4 * MIB  # bytes that a sample may write to its pipe
 THREADS, FILES = 64, 1000
-RESULT = 3  # the file descriptor of the pipe, in the fork
+RESULT, LINE = 3, 4  # file descriptors in the fork: the pipe, and the line to its partner if it has one
 TIME, UNCONFINED = "time", "unconfined"
+HIGH = 100  # above the numbers that a fork uses
 CONFINED = b"+"  # the first byte that a process says, before its sample can say any
 
 
@@ -51,7 +56,7 @@ class Job:
     """A sample: what to run, one after the other, each in a process of its own."""
 
     place: int
-    payloads: list[Any]
+    runs: list[list[Span]]  # of one payload, or of two for two processes
     left_s: float
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -69,16 +74,46 @@ def main() -> None:
         return
     bounds = Bounds(**asked["bounds"])
     prepare()
+    close_memory()
     _say({"ready": True}, answers)
     for line in sys.stdin:
         said = json.loads(line)
         until = time.monotonic() + said["seconds"]
-        found = outcomes(said["jobs"], module.perform, bounds, until, lambda: os.getppid() == parent)
+        work = Work(module, said["payloads"])
+        found = outcomes(said["jobs"], work, bounds, until, lambda: os.getppid() == parent)
+        os.close(work.file)
         _say({"outcomes": found}, answers)
 
 
+class Work:
+    """Work of the forks, and the file of their payloads, which has no name any more."""
+
+    def __init__(self, module: Any, path: str) -> None:
+        self._module = module
+        self.file = os.open(path, os.O_RDONLY)
+        os.unlink(path)
+
+    def of(self, spans: Sequence[Span], place: int) -> Callable[[], Any]:
+        """Return the work of a run's fork: the only one, or the one that asks, or the one that serves."""
+        payload = self.payload(spans[place])
+        if len(spans) == 1:
+            return lambda: self._module.perform(payload)
+        return lambda: (self._module.ask, self._module.serve)[place](payload, LINE)
+
+    def of_all(self, spans: Sequence[Span], _: int) -> Callable[[], Any]:
+        """Return the work of a fork that jobs share."""
+        payloads = [self.payload(span) for span in spans]
+        return lambda: [self._module.perform(payload) for payload in payloads]
+
+    def payload(self, span: Span) -> Any:
+        return json.loads(os.pread(self.file, span[1], span[0]))
+
+
+WorkOf = Callable[[Sequence[Span], int], Callable[[], Any]]
+
+
 def outcomes(
-    jobs: Sequence[list[Any]], perform: Perform, bounds: Bounds, until: float, go_on: Callable[[], bool]
+    jobs: Sequence[list[list[Span]]], work: Work, bounds: Bounds, until: float, go_on: Callable[[], bool]
 ) -> list[list[Outcome] | None]:
     """Return the outcomes of each job's runs; None for a job that was not finished in time.
 
@@ -87,26 +122,26 @@ def outcomes(
     """
     found: list[list[Outcome] | None] = [None] * len(jobs)
     if bounds.together > 1:
-        for place, value in _shared(jobs, perform, bounds, until, go_on).items():
+        for place, value in _shared(jobs, work, bounds, until, go_on).items():
             found[place] = [[json.dumps(value), ""]]
     todo = [place for place, told in enumerate(found) if told is None]
     for seconds in sorted({min(QUICK_S, bounds.seconds), bounds.seconds}):
         waiting = [Job(place, jobs[place], seconds) for place in todo]
-        for job in Round(perform, bounds, until, go_on).finished(waiting):
+        for job in Round(work.of, bounds, until, go_on).finished(waiting):
             found[job.place] = job.outcomes
         todo = [place for place in todo if (told := found[place]) and told[-1][1] == TIME]
     return found
 
 
 def _shared(
-    jobs: Sequence[list[Any]], perform: Perform, bounds: Bounds, until: float, go_on: Callable[[], bool]
+    jobs: Sequence[list[list[Span]]], work: Work, bounds: Bounds, until: float, go_on: Callable[[], bool]
 ) -> dict[int, Any]:
     """Return the values of the jobs, by place, whose shared process ended well; each job has one run."""
     starts = range(0, len(jobs), bounds.together)
-    parts = [[payload for (payload,) in jobs[start : start + bounds.together]] for start in starts]
+    parts = [[span for ((span,),) in jobs[start : start + bounds.together]] for start in starts]
     waiting = [Job(start, [part], QUICK_S) for start, part in zip(starts, parts, strict=True)]
     found: dict[int, Any] = {}
-    round_ = Round(lambda part: [perform(payload) for payload in part], bounds, until, go_on)
+    round_ = Round(work.of_all, bounds, until, go_on, bounds.together)
     for job in round_.finished(waiting):
         ((said, why),) = job.outcomes
         if not why:
@@ -115,64 +150,93 @@ def _shared(
 
 
 @dataclass
-class Run:
-    """A process that is under way."""
+class Member:
+    """A process of a run."""
 
-    job: Job
     pid: int
     pidfd: int
     pipe: int
-    home: str
-    deadline: float
     said: bytearray = field(default_factory=bytearray)
-    why: str = ""
 
-    def read(self) -> None:
+    def read(self) -> bool:
+        """Read what there is; return whether more may come."""
         with contextlib.suppress(BlockingIOError):
             while some := os.read(self.pipe, 1 << 16):
                 self.said += some
                 if len(self.said) > OUTPUT:
-                    self.kill("output")
-                    break
+                    return True
+            return False
+        return True
+
+    def end(self) -> tuple[int, float]:
+        """Return the exit code of a process that has ended, or was killed, and its CPU seconds."""
+        self.read()
+        _, status, usage = os.wait4(self.pid, 0)
+        os.close(self.pidfd)
+        os.close(self.pipe)
+        return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+
+
+@dataclass
+class Run:
+    """One process that is under way, or two, the first of which asks the other."""
+
+    job: Job
+    members: list[Member]
+    home: str
+    deadline: float
+    why: str = ""
 
     def kill(self, why: str) -> None:
         self.why = self.why or why
-        os.kill(self.pid, signal.SIGKILL)
+        for member in self.members:
+            os.kill(member.pid, signal.SIGKILL)
 
     def watch(self, file_mib: float) -> None:
-        """End the process if it has taken too long, too many threads or too many files."""
+        """End the run if it has taken too long, too many threads or too many files."""
         if time.monotonic() > self.deadline:
             self.kill(TIME)
-        elif _num_threads(self.pid) > THREADS:
+        elif any(_num_threads(member.pid) > THREADS for member in self.members):
             self.kill("threads")
         elif _is_over(self.home, file_mib * MIB):
             self.kill("files")
 
     def outcome(self) -> tuple[Outcome, float]:
-        """Return the outcome of a process that has ended, and its CPU seconds."""
-        self.read()
-        _, status, usage = os.wait4(self.pid, 0)
-        os.close(self.pidfd)
-        os.close(self.pipe)
+        """Return the outcome of a run whose first process has ended, and its CPU seconds."""
+        first, *partners = self.members
+        for partner in partners:
+            os.kill(partner.pid, signal.SIGKILL)
+        (code, used_s), *others = (member.end() for member in self.members)
         shutil.rmtree(self.home, ignore_errors=True)
-        code = os.waitstatus_to_exitcode(status)
         if code < 0 and not self.why:
             self.why = TIME if -code == signal.SIGXCPU else f"signal {-code}"
-        if not self.said.startswith(CONFINED) and self.why != TIME:
-            return [self.said.decode(errors="replace"), UNCONFINED], 0.0
+        if not first.said.startswith(CONFINED) and self.why != TIME:
+            return [first.said.decode(errors="replace"), UNCONFINED], 0.0
+        for partner in partners:
+            if partner.said and not partner.said.startswith(CONFINED):
+                return [partner.said.decode(errors="replace"), UNCONFINED], 0.0
         why = self.why or (f"exit code {code}" if code else "")
-        used_s = usage.ru_utime + usage.ru_stime
         if code == -signal.SIGKILL and used_s >= self.job.left_s:
             why = TIME
-        return [self.said[1:].decode("utf-8", errors="replace"), why], used_s
+        if any(one == -signal.SIGXCPU or spent >= self.job.left_s for one, spent in others):
+            why = TIME
+        return [first.said[1:].decode("utf-8", errors="replace"), why], used_s
 
 
 class Round:
     """One pass over jobs, at most `parallel` at a time."""
 
-    def __init__(self, perform: Perform, bounds: Bounds, until: float, go_on: Callable[[], bool]) -> None:
-        self._perform, self._bounds, self._until, self._go_on = perform, bounds, until, go_on
-        self._running: dict[int, Run] = {}  # by process
+    def __init__(
+        self,
+        work_of: WorkOf,
+        bounds: Bounds,
+        until: float,
+        go_on: Callable[[], bool],
+        together: int = 1,
+    ) -> None:
+        self._work_of, self._bounds, self._until, self._go_on = work_of, bounds, until, go_on
+        self._is_for_two = together == 1
+        self._running: dict[int, Run] = {}  # by the first process
         self._selector = selectors.DefaultSelector()
 
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
@@ -182,13 +246,7 @@ class Round:
             while waiting and len(self._running) < self._bounds.parallel:
                 self._start(waiting.popleft())
             for key, _ in self._selector.select(POLL_S):
-                run: Run = key.data
-                if run.pid not in self._running:  # its end is an earlier event of this turn
-                    continue
-                if key.fd == run.pipe:
-                    run.read()
-                else:
-                    done += self._end(run)
+                done += self._on(key.fd, *key.data)
             for run in self._running.values():
                 run.watch(self._bounds.file_mib)
         for run in list(self._running.values()):
@@ -199,17 +257,43 @@ class Round:
 
     def _start(self, job: Job) -> None:
         home = tempfile.mkdtemp(dir=".")
+        spans = job.runs[len(job.outcomes)]
+        ends = [end.detach() for end in socket.socketpair()] if self._is_for_two and len(spans) == 2 else []
+        members = [
+            self._forked(job, home, spans, place, ends[place] if ends else None)
+            for place in range(len(ends) or 1)
+        ]
+        for end in ends:
+            os.close(end)
+        run = Run(job, members, home, time.monotonic() + PATIENCE * job.left_s)
+        self._running[members[0].pid] = run
+        for member in members:
+            self._selector.register(member.pidfd, selectors.EVENT_READ, (run, member))
+            self._selector.register(member.pipe, selectors.EVENT_READ, (run, member))
+
+    def _forked(self, job: Job, home: str, spans: Sequence[Span], place: int, line: int | None) -> Member:
         pipe, end = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _be_the_fork(self._perform, job, end, home, self._bounds)
+            _be_the_fork(lambda: self._work_of(spans, place), job.left_s, end, line, home, self._bounds)
         os.close(end)
         os.set_blocking(pipe, False)
-        deadline = time.monotonic() + PATIENCE * job.left_s
-        run = Run(job, pid, os.pidfd_open(pid), pipe, home, deadline)
-        self._running[pid] = run
-        self._selector.register(run.pidfd, selectors.EVENT_READ, run)
-        self._selector.register(pipe, selectors.EVENT_READ, run)
+        return Member(pid, os.pidfd_open(pid), pipe)
+
+    def _on(self, number: int, run: Run, member: Member) -> list[Job]:
+        """Do what an event of a run asks for; return the job if that was its end."""
+        if run.members[0].pid not in self._running:  # its end is an earlier event of this turn
+            return []
+        if number == member.pipe:
+            if not member.read():
+                self._selector.unregister(number)
+            elif len(member.said) > OUTPUT:
+                run.kill("output")
+            return []
+        if member is run.members[0]:
+            return self._end(run)
+        self._selector.unregister(number)  # the first will see the line's end
+        return []
 
     def _end(self, run: Run) -> list[Job]:
         """Note how a run ended, and start the job's next; return the job if it was the last."""
@@ -217,39 +301,47 @@ class Round:
         job = run.job
         job.outcomes.append(outcome)
         job.left_s -= used_s
-        if outcome[1] != TIME and job.left_s > 0 and len(job.outcomes) < len(job.payloads):
+        if outcome[1] != TIME and job.left_s > 0 and len(job.outcomes) < len(job.runs):
             self._start(job)
             return []
-        if outcome[1] != TIME and len(job.outcomes) < len(job.payloads):
+        if outcome[1] != TIME and len(job.outcomes) < len(job.runs):
             job.outcomes.append(["", TIME])
         return [job]
 
     def _forget(self, run: Run) -> Run:
-        del self._running[run.pid]
-        for number in (run.pidfd, run.pipe):
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(number)
+        del self._running[run.members[0].pid]
+        for member in run.members:
+            for number in (member.pidfd, member.pipe):
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(number)
         return run
 
 
-def _be_the_fork(perform: Perform, job: Job, end: int, home: str, bounds: Bounds) -> None:
+def _be_the_fork(
+    work: Callable[[], Callable[[], Any]], cpu_s: float, end: int, line: int | None, home: str, bounds: Bounds
+) -> None:
     """Do the work in a confined process, and end it."""
-    os.dup2(end, RESULT)
     try:
+        perform = work()  # reads its payload, from a file that is closed then
+        place = fcntl.fcntl(end, fcntl.F_DUPFD, HIGH)  # neither has a number that the other shall get
+        partner = None if line is None else fcntl.fcntl(line, fcntl.F_DUPFD, HIGH)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(nothing, number)
-        os.closerange(RESULT + 1, 1 << 16)
+        os.dup2(place, RESULT)
+        if partner is not None:
+            os.dup2(partner, LINE)
+        os.closerange(LINE if partner is None else LINE + 1, 1 << 16)
         os.chdir(home)
         _open_input()
-        confine(".", job.left_s, bounds.memory_gib, bounds.file_mib)
+        confine(".", cpu_s, bounds.memory_gib, bounds.file_mib)
         os.write(RESULT, CONFINED)
     except BaseException as error:
         os.write(RESULT, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
     code = 1
     try:
-        said = perform(job.payloads[len(job.outcomes)])
+        said = perform()
         os.write(RESULT, said if isinstance(said, bytes) else json.dumps(said).encode())
         code = 0
     except SystemExit as error:
@@ -260,8 +352,9 @@ def _be_the_fork(perform: Perform, job: Job, end: int, home: str, bounds: Bounds
 
 def _open_input() -> None:
     """Make standard input an empty file without a name, which the work may fill: later it may open none."""
-    file = os.open("input", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    os.unlink("input")
+    name = f"input-{os.getpid()}"  # of two processes that share the folder
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(name)
     os.dup2(file, 0)
     os.close(file)
 

@@ -8,23 +8,24 @@ from typing import Any, ClassVar
 from pydantic import Field, PrivateAttr
 
 from contracts.conversations.thoughts import behind_thought
+from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import Settings
-from reward_servers.isolation.confined import Confined, Outcome
+from reward_servers.isolation.confined import Confined, Outcome, Run
 from reward_servers.isolation.limits import Limits
 from reward_servers.verifiers.outputs import Compare, same_output, same_value
 from reward_servers.verifiers.row_tests import COLUMNS, LIVE, Calls, Pairs, Tests, cases_of
 
 PROMPTS = ("prompt", "starter_code")  # meta data that may hold the code that a text goes on with
-Job = list[dict[str, Any]]
+Job = list[Run]
 
 
 class CodeTests(Settings):
     """Tests of the text's program, in a confined process; `verifiers/program.py` says which part that is.
 
-    The meta data hold the tests in the forms of `verifiers/row_tests.py`: unit tests, which run after the
-    program; or inputs and expected outputs, or arguments and values of a function. These outputs and values
-    never reach the process. A program that takes too long, dies or is stopped fails the tests that are left.
+    The meta data hold the tests in the forms of `verifiers/row_tests.py`: unit tests, which call the program
+    from another process; or inputs and expected outputs, or arguments and values of a function. Unit tests,
+    outputs and values never reach the program. One that takes too long or dies fails the tests that are left.
     Chen et al., "Evaluating Large Language Models Trained on Code" (2021, 2107.03374); Hendrycks et al.,
     "Measuring Coding Challenge Competence With APPS" (2021, 2105.09938).
     """
@@ -35,6 +36,7 @@ class CodeTests(Settings):
 
     partial: bool = False  # the share of tests passed, in place of all or nothing
     compare: Compare = "lines"  # of a program's output: exact, lines, tokens or numbers
+    apart: bool = True  # unit tests have a process of their own; else a program reaches and can cheat them
     with_prompt: bool = False  # the program is the prompt and the text, even where the text is one by itself
     limits: Limits = Field(default=Limits())
     _confined: Confined = PrivateAttr()
@@ -44,21 +46,31 @@ class CodeTests(Settings):
 
     def score(self, samples: Sequence[Sample]) -> list[float]:
         tests = [cases_of(sample.meta) for sample in samples]
-        jobs = [self._job(sample, test) for sample, test in zip(samples, tests, strict=True)]
+        key = secrets.token_hex(16)
+        jobs = [self._job(sample, test, key) for sample, test in zip(samples, tests, strict=True)]
         return [
-            self._score(self._passed(outcomes, job, test))
-            for outcomes, job, test in zip(self._confined.run(jobs), jobs, tests, strict=True)
+            self._score(self._passed(outcomes, key, test))
+            for outcomes, test in zip(self._confined.run(jobs), tests, strict=True)
         ]
 
-    def _job(self, sample: Sample, tests: Tests) -> Job:
-        """Return what the process gets: a run for each input, or one for all unit tests or calls."""
+    def _job(self, sample: Sample, tests: Tests, key: str) -> Job:
+        """Return what the processes get: a run for each input, or one for all unit tests or calls."""
         program = self._program(sample, tests)
         if isinstance(tests, Pairs):
             return [{**program, "stdin": each} for each in tests.inputs]
-        program["key"] = secrets.token_hex(16)
         if isinstance(tests, Calls):
-            return [{**program, "function": tests.function, "arguments": tests.arguments}]
-        return [{**program, "tests": tests.tests, "imports": tests.imports, "setup": tests.setup}]
+            return [{**program, "function": tests.function, "arguments": tests.arguments, "key": key}]
+        program["imports"] = tests.imports
+        more = {"tests": tests.tests, "setup": tests.setup, "key": key}
+        if not self.apart:
+            return [{**program, **more}]
+        if tests.reaches_into:
+            raise InputError(
+                f"code_tests: the tests {tests.reaches_into}; expected tests that call it, or apart=false, "
+                "which runs both in one process, where a text can cheat"
+            )
+        asking = {**more, "called": program["called"], "imports": tests.imports}
+        return [(asking, program)]
 
     def _program(self, sample: Sample, tests: Tests) -> dict[str, Any]:
         text = behind_thought(sample.response) or ""
@@ -69,7 +81,7 @@ class CodeTests(Settings):
         prompts = [each for each in (*before, sample.prompt) if isinstance(each, str) and each]
         return {"text": text, "called": called, "before": prompts}
 
-    def _passed(self, outcomes: Sequence[Outcome], job: Job, tests: Tests) -> list[bool]:
+    def _passed(self, outcomes: Sequence[Outcome], key: str, tests: Tests) -> list[bool]:
         """Return which tests were passed; a test that was not reached is not."""
         if isinstance(tests, Pairs):
             found = [
@@ -77,7 +89,7 @@ class CodeTests(Settings):
                 for outcome, expected in zip(outcomes, tests.outputs, strict=False)
             ]
             return found + [False] * (len(tests.outputs) - len(found))
-        said = _said(outcomes[0], job[0]["key"])
+        said = _said(outcomes[0], key)
         if isinstance(tests, Calls):
             found = [
                 "value" in one and _is_right(one["value"], expected, tests.may_be_wrapped)

@@ -1,4 +1,7 @@
-"""Run a program on its input, before its unit tests, or for its function's values, in this process."""
+"""Run a program on its input, before its unit tests, or for its function's values, in this process.
+
+Unit tests that run apart have two processes: `ask` runs the tests, and `serve` the program that they call.
+"""
 
 import builtins
 import contextlib
@@ -7,10 +10,12 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from reward_servers.apart.program import Program as Served
+from reward_servers.apart.tests import Program as Asked
 from reward_servers.verifiers.program import program_of
 from reward_servers.verifiers.unit_tests import PROGRAM
 
@@ -51,29 +56,67 @@ def perform(payload: Mapping[str, Any]) -> bytes:
 
     - `stdin`: the program's input. Its output is what it prints, and its exit code is its own.
     - `tests`: unit tests, which import the program; `imports` and `setup` run around it. A line is
-      `{"key": …, "passed": true}`.
+      `{"key": …, "passed": true}`. They share the program's process here.
     - `function` and `arguments`, a list for each call. A line is `{"key": …, "value": 3}`, without a value if
       the call raised something.
     """
+    if "stdin" in payload:
+        main = _main()
+        sys.stdin = _input(payload["stdin"])
+        _print(_program(payload), main)
+        return b""
+    main = _loaded(payload)
+    if "function" in payload:
+        _say(payload["key"], _values(payload, main))
+        return b""
+    _execute(payload["setup"], main)
+    main.__name__ = "__main__"
+    _say(payload["key"], _verdicts(payload["tests"], lambda test: _execute(test, main)))
+    return b""
+
+
+def ask(payload: Mapping[str, Any], file: int) -> bytes:
+    """Run unit tests whose program is at the other end of `file`; write its lines as `perform` does."""
+    program = Asked(file, payload["called"])
+    sys.argv = ["main.py"]
+    for code in (payload["imports"], payload["setup"]):
+        program.names.run(code)
+    _say(payload["key"], _verdicts(payload["tests"], program.names.run))
+    return b""
+
+
+def serve(payload: Mapping[str, Any], file: int) -> bytes:
+    """Run the program, and then do what the tests at the other end of `file` ask."""
+    os.dup2(2, RESULT)  # /dev/null: no verdict is made here
+    Served(_loaded(payload), file).run()
+    return b""
+
+
+def _say(key: str, lines: Iterable[Mapping[str, Any]]) -> None:
+    for line in lines:
+        os.write(RESULT, json.dumps({"key": key, **line}).encode() + b"\n")
+
+
+def _main() -> types.ModuleType:
     main = types.ModuleType("__main__")
     for name in PROGRAM:
         sys.modules[name] = main
     sys.argv = ["main.py"]
-    sys.stdin = _input(payload.get("stdin", ""))
-    program = _program(payload)
-    if "stdin" in payload:
-        _print(program, main)
-        return b""
+    return main
+
+
+def _loaded(payload: Mapping[str, Any]) -> types.ModuleType:
+    """Return the program's module, after it has run."""
+    main = _main()
+    sys.stdin = _input("")
     main.__name__ = PROGRAM[1]  # its own trial under `if __name__ == "__main__":` reads an input, or exits
+    program = _program(payload)
     if SOLUTION in payload["called"]:
         main.__dict__["__builtins__"] = leetcodes_names()
         sys.setrecursionlimit(RECURSION)
-    for code in (payload.get("imports", ""), *program, payload.get("setup", "")):
+    for code in (payload.get("imports", ""), *program):
         _execute(code, main)
-    main.__name__ = "__main__"
-    for found in _values(payload, main) if "function" in payload else _verdicts(payload["tests"], main):
-        os.write(RESULT, json.dumps({"key": payload["key"], **found}).encode() + b"\n")
-    return b""
+    return main
 
 
 def _program(payload: Mapping[str, Any]) -> Sequence[str]:
@@ -98,9 +141,9 @@ def _print(program: Sequence[str], main: types.ModuleType) -> None:
         sys.stdout.flush()
 
 
-def _verdicts(tests: Sequence[str], main: types.ModuleType) -> Iterator[dict[str, Any]]:
+def _verdicts(tests: Sequence[str], run: Callable[[str], Any]) -> Iterator[dict[str, Any]]:
     for test in tests:
-        yield {"passed": True} if _tried(_execute, test, main) is not RAISED else {"passed": False}
+        yield {"passed": _tried(run, test) is not RAISED}
 
 
 def _values(payload: Mapping[str, Any], main: types.ModuleType) -> Iterator[dict[str, Any]]:

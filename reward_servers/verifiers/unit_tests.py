@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ RUN_CASES = """import io as _io, unittest as _unittest
 _cases = _unittest.defaultTestLoader.loadTestsFromTestCase({name})
 _result = _unittest.TextTestRunner(stream=_io.StringIO()).run(_cases)
 assert _result.wasSuccessful() and _result.testsRun"""
+SENDABLE = ("numpy", "pytest", "parameterized", "mock")  # packages that tests may use apart from the program
+PATCHED = ("builtins.input", "sys.stdout", "sys.stdin")  # what a program gets from the tests' process
 NO_MAIN = "import unittest\nunittest.main = lambda *_, **__: None  # it would exit\n"
 
 
@@ -32,6 +35,12 @@ class UnitTests:
     called: tuple[str, ...]  # names that they use and do not define
     imports: str = ""  # runs before the program
     setup: str = ""  # runs behind the program
+
+    @property
+    def reaches_into(self) -> str:
+        """Deeds of the tests that need the program in their own process; "" for tests that only call it."""
+        code = (self.imports, self.setup, *self.tests)
+        return next((reach for text in code if (reach := _read(text, "tests").reaches_into)), "")
 
 
 def unit_tests_of(tests: tuple[str, ...], meta: Mapping[str, Any]) -> UnitTests:
@@ -69,6 +78,7 @@ class _Read:
     cases: tuple[str, ...]
     checks: tuple[str, ...]  # functions test_… that nothing calls
     acts: bool
+    reaches_into: str
 
 
 def _with_calls(test: str, name: str | None) -> str:
@@ -138,7 +148,22 @@ def _read(code: str, column: str) -> _Read:
             if name.startswith("test_") and name not in calls and not function.args.args
         ),
         acts=any(not isinstance(one, ast.Assign | ast.AnnAssign) or _calls_any(one) for one in outside),
+        reaches_into=next(_reaches(nodes), ""),
     )
+
+
+def _reaches(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the patches of what is not the program's, and the packages whose objects can't be sent to it."""
+    for node in nodes:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else names
+        for package in (name.partition(".")[0] for name in names):
+            if package not in sys.stdlib_module_names and package not in (*PROGRAM, *SENDABLE, ""):
+                yield f"use {package}, whose objects can't be sent to the program"
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("patch"):
+            target = getattr(node.args[0], "value", None)
+            if isinstance(target, str) and target not in PATCHED and target.partition(".")[0] not in PROGRAM:
+                yield f"patch {target!r:.80}, which the program does not see"
 
 
 def _calls_any(statement: ast.stmt) -> bool:

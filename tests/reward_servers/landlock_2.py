@@ -3,7 +3,7 @@
 from reward_servers.isolation import confinement, landlock
 from reward_servers.verifiers import code
 
-perform = code.perform
+perform, ask, serve = code.perform, code.ask, code.serve
 
 
 def prepare() -> None:

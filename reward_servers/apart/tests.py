@@ -1,0 +1,322 @@
+"""The tests' process: it runs the tests, and asks the program's process for what they call.
+
+The names that the tests use and do not define are looked up in the program at each use. What comes back is
+plain data, or stands for an object (`stand_ins.py`). No code, frame or memory of the program is here.
+"""
+
+import builtins
+import importlib
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from reward_servers.apart.link import Link, Message
+from reward_servers.apart.plain import base_of, read, updated, written
+from reward_servers.apart.special import SPECIAL
+from reward_servers.apart.stand_ins import (
+    ClassStandIn,
+    StandIn,
+    class_of,
+    derived_class,
+    made,
+)
+from reward_servers.verifiers.unit_tests import PROGRAM
+
+# Modules that a test may have of the program's imports; none does anything by itself, or equals anything.
+_MODULES = (
+    "bisect cmath collections copy datetime decimal fractions functools heapq itertools json math "
+    "numpy operator os random re statistics string sys time typing"
+)
+MODULES = frozenset(_MODULES.split())
+ERRORS = {
+    name: kind
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, BaseException) and not issubclass(kind, BaseExceptionGroup)
+}
+LAST = object()  # in place of what an iterator has no more
+OPTIMIZED = inspect.CO_OPTIMIZED  # code of a function, which looks its names up as they are used
+
+
+class Program:
+    """The program as the tests see it.
+
+    Args:
+        file: descriptor of the line to its process.
+        called: names that the tests call; without any, they may call built-in names that it defines anew.
+    """
+
+    def __init__(self, file: int, called: Sequence[str]) -> None:
+        self._link = Link(file, self._answer)
+        self._objects: list[Any] = []  # of the tests, by number
+        self._stand_ins: dict[int, Any] = {}  # of the program's objects, by number
+        self._numbers: dict[int, int] = {}  # of stand-ins that are functions or derived values, by id
+        self._origins: dict[int, tuple[str, str]] = {}  # module and name of classes and functions, by id
+        names = self.ask("names") if not called else ()
+        self.names = _Names(self, {str(name) for name in names if hasattr(builtins, str(name))})
+        for name in PROGRAM:
+            sys.modules[name] = _Module(name, self)
+
+    def ask(self, do: str, *args: Any, **more: Any) -> Any:
+        """Return what the program answers, and change the arguments that it changed.
+
+        Raises:
+            Exception: the program raised one of this name.
+            Lost: its process ended, or answers nothing that can be read.
+        """
+        message = {
+            "do": do,
+            "args": [written(one, self._described) for one in args],
+            "more": {name: written(one, self._described) for name, one in more.items()},
+        }
+        said = self._link.ask(message)
+        if printed := said.get("printed"):
+            sys.stdout.write(str(printed))
+        if "error" in said:
+            raise self._error(said["error"])
+        given = [*args, *more.values()]
+        for place, changed in said.get("changed", {}).items():
+            updated(given[int(place)], read(changed, self._object))
+        value = said["value"]
+        if isinstance(value, list) and value[0] == "given":
+            return given[value[1]]
+        return read(value, self._object)
+
+    def named(self, name: str) -> Any:
+        """Return what the program calls by this name.
+
+        Raises:
+            NameError: nothing.
+        """
+        found = self.ask("name", name)
+        module, origin = self._origins.get(id(found), ("", ""))
+        if module in MODULES and origin == name:
+            return getattr(importlib.import_module(module), name, found)
+        if isinstance(found, ClassStandIn):
+            found._class_name = name
+        return found
+
+    # What the program asks
+
+    def _answer(self, said: Message) -> Message:
+        if printed := said.get("printed"):
+            sys.stdout.write(str(printed))
+        try:
+            args = [read(one, self._object) for one in said["args"]]
+            more = {str(name): read(one, self._object) for name, one in said["more"].items()}
+            return {"value": written(self._done(said["do"], *args, **more), self._described)}
+        except Exception as error:
+            args = [one if isinstance(one, str | int) else repr(one) for one in error.args]
+            return {"error": [self._kind_said(type(error)), written(args, repr)]}
+
+    def _done(self, do: str, *args: Any, **more: Any) -> Any:
+        """Do one of the few things that a program may do to the tests' objects."""
+        if do == "line":
+            try:
+                return input() + "\n"
+            except EOFError:
+                return ""
+        if do == "input":
+            return input(*args)
+        of, *rest = args
+        if do == "call" and callable(of):
+            return of(*rest, **more)
+        if do == "iterate":
+            return iter(of)
+        if do == "next":
+            one = next(of, LAST)
+            return [] if one is LAST else [one]
+        name = str(rest[0])
+        if name.startswith("_") or type(of).__module__ != "__main__":
+            raise AttributeError(name)
+        return getattr(of, name) if do == "get" else setattr(of, name, rest[1])
+
+    # What is said of objects
+
+    def _described(self, value: Any) -> Any:
+        number = self._numbers.get(id(value))
+        if isinstance(value, StandIn | ClassStandIn):
+            number = value._class_number if isinstance(value, ClassStandIn) else value._stand_in_number
+        if number is not None:
+            return ["program", number]
+        if isinstance(value, type) and value in ERRORS.values():
+            return ["error type", value.__name__]
+        plain = base_of(value)
+        if plain is not value:
+            return written(plain, self._described)
+        self._objects.append(value)
+        return ["tests", len(self._objects) - 1]
+
+    def _object(self, said: Sequence[Any]) -> Any:
+        """Return the stand-in of a program's object, or an object of the tests."""
+        if said[0] == "tests":
+            return self._objects[said[1]]
+        if said[0] == "error":
+            return self._error(said[1])
+        if said[0] == "error type":
+            return ERRORS[said[1]]
+        number = int(said[1])
+        if said[0] == "program":
+            return self._stand_ins[number]
+        one = self._made(said[0], number, said[2:])
+        self._stand_ins[number] = one
+        if not isinstance(one, StandIn | ClassStandIn):
+            self._numbers[id(one)] = number
+        return one
+
+    def _made(self, form: str, number: int, rest: Sequence[Any]) -> Any:
+        if form == "class":
+            return self._class(number, rest[0])
+        if form == "function":
+            return self._function(number, rest[0])
+        if form == "later":
+            return self._later(number)
+        if form == "module":
+            name, kind = str(rest[0]), self._object(rest[1])
+            return importlib.import_module(name) if name in MODULES else made(kind, self.ask, number, False)
+        kind = self._object(rest[0])
+        if form == "derived":
+            value = read(rest[1], self._object)
+            one = derived_class(kind, type(value))(value)
+            one.__dict__["_stand_in"] = self.ask
+            return one
+        return made(kind, self.ask, number, bool(rest[1]))
+
+    def _class(self, number: int, said: Mapping[str, Any]) -> type:
+        name, doc = str(said["name"]), said["doc"]
+        if said["errors"]:
+            bases = tuple(self._kind(one) for one in said["errors"])
+            return type(name, bases, {"__module__": "solution", "__doc__": doc, "__str__": _text_of})
+        kind = class_of(name, doc, frozenset(said["has"]) & SPECIAL.keys())
+        kind._class_ask, kind._class_number, kind._class_name = self.ask, number, ""
+        self._origins[id(kind)] = (str(said["module"]).lstrip("_"), name)
+        return kind
+
+    def _later(self, number: int) -> Any:
+        async def later() -> Any:
+            return self.ask("wait", one)
+
+        one = later()
+        return one
+
+    def _function(self, number: int, said: Mapping[str, Any]) -> Callable[..., Any]:
+        def function(*args: Any, **more: Any) -> Any:
+            return self.ask("call", asked, *args, **more)
+
+        async def later(*args: Any, **more: Any) -> Any:
+            return await self.ask("call", asked, *args, **more)
+
+        asked: Any = later if said["is_async"] else function
+        asked.__name__ = asked.__qualname__ = str(said["name"])
+        asked.__doc__, asked.__module__ = said["doc"], "solution"
+        self._origins[id(asked)] = (str(said["module"]).lstrip("_"), asked.__name__)
+        if said["parameters"] is not None:
+            asked.__signature__ = inspect.Signature(
+                [
+                    inspect.Parameter(
+                        name,
+                        inspect._ParameterKind(kind),
+                        default=read(default, self._object) if has_default else inspect.Parameter.empty,
+                    )
+                    for name, kind, has_default, default in said["parameters"]
+                ]
+            )
+        return asked
+
+    def _error(self, said: Sequence[Any]) -> BaseException:
+        kind, args, text, more = said
+        kind, args = self._kind(kind), read(args, self._object)
+        try:
+            error = kind(*args)
+        except Exception:
+            error = kind.__new__(kind, *args)
+        error.__dict__["_stand_in_text"] = str(text)
+        for name, value in more.items():
+            setattr(error, str(name), read(value, self._object))
+        return error
+
+    def _kind(self, said: Any) -> type[BaseException]:
+        kind = ERRORS[said] if isinstance(said, str) else self._object(said)
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise ValueError(f"{said!r:.80} is no exception")
+        return kind
+
+    def _kind_said(self, kind: type) -> Any:
+        known = next(
+            (base for base in kind.__mro__ if id(base) in self._numbers or base in ERRORS.values()), None
+        )
+        return known.__name__ if known is not None and known in ERRORS.values() else self._described(known)
+
+
+class _Names(dict[str, Any]):
+    """The tests' module: Python's names, their own, and those of the program, looked up at each use."""
+
+    def __init__(self, program: Program, not_built_in: set[str]) -> None:
+        super().__init__({name: one for name, one in vars(builtins).items() if name not in not_built_in})
+        self["__builtins__"] = {name: one for name, one in vars(builtins).items() if name not in not_built_in}
+        self["__name__"] = "__main__"
+        self._program = program
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            one = self._program.named(name)
+        except NameError:
+            raise KeyError(name) from None
+        if isinstance(one, types.FunctionType | ClassStandIn):
+            self[name] = one
+        return one
+
+    def run(self, code: str) -> None:
+        """Run a test's text."""
+        compiled = compile(code, "tests.py", "exec", dont_inherit=True)
+        for name in _names_in_classes(compiled):  # which Python looks up in this dictionary alone
+            if name not in self:
+                try:
+                    self[name] = self[name]
+                except KeyError:
+                    continue
+        exec(compiled, self)
+
+
+class _Module(types.ModuleType):
+    """The program, as a module that tests import."""
+
+    def __init__(self, name: str, program: Program) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "_stand_in_program", program)
+
+    def __getattr__(self, name: str) -> Any:
+        program = object.__getattribute__(self, "_stand_in_program")
+        if name == "__all__":
+            return [one for one in program.ask("names") if not one.startswith("_")]
+        if self.__name__ == "__main__" and name in program.names:
+            return program.names[name]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return program.named(name)
+        except NameError:
+            raise AttributeError(f"the program has no {name}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        program = object.__getattribute__(self, "_stand_in_program")
+        program.names.pop(name, None)
+        program.ask("set name", name, value)
+
+    def __delattr__(self, name: str) -> None:
+        program = object.__getattribute__(self, "_stand_in_program")
+        program.names.pop(name, None)
+        program.ask("delete name", name)
+
+
+def _text_of(error: BaseException) -> str:
+    return str(error.__dict__.get("_stand_in_text", BaseException.__str__(error)))
+
+
+def _names_in_classes(code: types.CodeType) -> Iterator[str]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            if not inner.co_flags & OPTIMIZED:
+                yield from inner.co_names
+            yield from _names_in_classes(inner)
