@@ -66,7 +66,7 @@ def _check_base(adapter: Path) -> None:
 
 def stage(folder: RunFolder, model: Path, out: Path) -> None:
     """Copy a model into `out`, with its card and the run's curves."""
-    shutil.copytree(model, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("adapter"))
+    shutil.copytree(model, out, dirs_exist_ok=True)
     has_curves = folder.curves.exists()
     if has_curves:
         shutil.copy2(folder.curves, out / folder.curves.name)
