@@ -1,4 +1,4 @@
-"""What a score earns at places of its text, as rewards of a rollout's tokens.
+"""Rewards of a rollout's tokens, from what a score earns at places of its text.
 
 a number            the text's last token, where all scores are paid that have no places
 a list by token     the tokens of all judged answers, one after the other
