@@ -53,6 +53,7 @@ from learner.passes.known_passes import loads_reference
 from learner.passes.sampling_distribution import sampling_distribution
 from learner.passes.scorer import Scorer
 from learner.passes.scoring import Models, ScoredBatch
+from learner.precision import Precision
 from learner.progress import Progress
 from learner.publishing.changed_elements import Array, Sent
 from learner.publishing.last_published import LastPublished
@@ -91,6 +92,7 @@ class Learner:
         self.max_tokens = sampling.max_tokens * max_turns  # of a response, over all of its turns
         self.device = pick_device(settings, rendezvous)
         enter(self.device)
+        self.precision = Precision(settings, self.device)
         self.ranks = ranks.join(rendezvous, self.device, settings)
         shards = self._is_sharded = self.ranks.shards and takes_sharded(algorithm)
         loaded_on = torch.device("cpu") if shards else self.device
@@ -103,9 +105,7 @@ class Learner:
             shards=shards,
         )
         self.sampling_distribution = sampling_distribution(algorithm, sampling, settings, self.pair.lm, model)
-        self._rounds = rounds(
-            settings, self.sampling_distribution, engine_rounds or self._computes_in_bfloat16
-        )
+        self._rounds = rounds(settings, self.sampling_distribution, engine_rounds or self.precision.rounds)
         check_model(algorithm, self.pair.policy, loaded_on)
         self.reference: Policy | None = None
         if loads_reference(algorithm):
@@ -119,7 +119,7 @@ class Learner:
             settings,
             self.sampling_distribution,
             model,
-            autocast=self._autocast,
+            autocast=self.precision.autocast,
             ranks=self.ranks,
         )
         self.optimizer = build_optimizer(self.pair, algorithm)
@@ -141,7 +141,7 @@ class Learner:
         """Move a model to the device; where models are sharded over ranks, keep only this rank's rows."""
         if not shards:
             return module
-        self.ranks.shard(module, in_bfloat16=self._computes_in_bfloat16)
+        self.ranks.shard(module, in_bfloat16=self.precision.rounds)
         read_stored(module)
         with self.ranks.at_hand():
             check_head(module.policy if isinstance(module, ActorCritic) else module)
@@ -211,7 +211,7 @@ class Learner:
         if not self.algorithm.bootstraps:
             return torch.zeros(len(rollouts), device=self.device)
         self.pair.eval()
-        with self._autocast(), self.ranks.at_hand():
+        with self.precision.autocast(), self.ranks.at_hand():
             return bootstrap_values(rollouts, self.pair, self.settings.token_budget, self.device, self.ranks)
 
     def _train(
@@ -270,7 +270,7 @@ class Learner:
             scored=scored,
             kl_coefficient=self.kl_coefficient,
             max_tokens=self.max_tokens,
-            autocast=self._autocast,
+            precision=self.precision,
             advance=lambda done, total: self._progress.of("update", total)(done),
             order=self._shuffled,
             correction=self._correction(batch),
@@ -312,14 +312,6 @@ class Learner:
             copy_trained(self.pair.policy, self.mask)
             self.mask_version = self.version
 
-    @property
-    def _computes_in_bfloat16(self) -> bool:
-        wanted = self.settings.autocast
-        return wanted == "bfloat16" or (wanted == "auto" and self.device.type == "cuda")
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._computes_in_bfloat16)
-
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:
         """Publish the weights (`publishing/weight_publisher.py`). Only the first rank gets the arrays.
 
@@ -346,7 +338,7 @@ class Learner:
     def probing(self, engine_dtype: str) -> torch.autocast | None:
         """Return the context of a probe's pass; None: the parameters' own precision."""
         rounded = engine_dtype == "bfloat16" or self._is_sharded  # blocks are then gathered in bfloat16
-        return self._autocast() if rounded else None
+        return self.precision.autocast() if rounded else None
 
     def published_whole(self) -> tuple[WeightManifest, dict[str, Array]]:
         """Return the whole last publication, even while an update changes the weights."""
@@ -368,6 +360,7 @@ class Learner:
             "version": self.version,
             "kl_coefficient": self.kl_coefficient,
             "mask_version": self.mask_version,
+            "loss_scale": self.precision.state(),
             "reward_norm": {name: float(value) for name, value in self.reward_norm.named_buffers()},
         }
         with room_for(folder):
@@ -383,6 +376,7 @@ class Learner:
         state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
+        self.precision.restore(state.get("loss_scale", {}))
         for name, value in state.get("reward_norm", {}).items():
             self.reward_norm.get_buffer(name).fill_(value)
 

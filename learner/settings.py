@@ -107,7 +107,8 @@ class LearnerSettings(Settings):
     """Settings of the learner's computation, processes and deadlines."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
-    autocast: Literal["auto", "bfloat16", "none"] = "auto"  # auto: bfloat16 on a GPU, none on a CPU
+    # auto: bfloat16 on a GPU, none on a CPU; float16: on a GPU without bfloat16, with a loss scale
+    autocast: Literal["auto", "bfloat16", "float16", "none"] = "auto"
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
     # numbers of logits held at once; more are computed again
     logits_budget: int = Field(default=2**24, ge=1)

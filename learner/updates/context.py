@@ -14,6 +14,7 @@ from learner.functional.logprobs import Restriction
 from learner.models.actor_critic import PolicyOutput
 from learner.off_policy import Correction, importance
 from learner.passes.scoring import Models, ScoredBatch
+from learner.precision import Precision
 from learner.rank_batches import rank_micro_batches
 from learner.settings import LearnerSettings
 
@@ -28,7 +29,7 @@ class UpdateContext:
     scored: ScoredBatch
     kl_coefficient: float
     max_tokens: int  # most tokens of a response
-    autocast: Callable[[], torch.autocast]
+    precision: Precision
     advance: Callable[[int, int], None]  # (sequences done, sequences in all)
     order: Callable[[int, int], Tensor]  # (rollouts, epoch) -> a permutation
     correction: Correction | None = None  # of the own rollouts; None: their weights are 1
@@ -82,7 +83,7 @@ class UpdateContext:
             with_values: False where the loss is the policy's alone and needs no pass of the critic.
         """
         algorithm, scored = self.algorithm, self.scored
-        with self.autocast():
+        with self.precision.autocast():
             restriction = scored.restriction(micro)
             out = self.models.pair(
                 micro,

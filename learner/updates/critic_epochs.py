@@ -23,10 +23,9 @@ def fit_critic(
     The policy and a shared trunk do not change.
     """
     batch = context.batch
-    size = algorithm.minibatch_size or batch.num_rollouts
     loss, norms, steps = 0.0, 0.0, 0
     for epoch in range(algorithm.num_epochs):
-        for rows_B in context.order(batch.num_rollouts, epoch).split(size):
+        for rows_B in context.minibatches(epoch):
             context.optimizer.zero_grad(set_to_none=True)  # parameters without a gradient are not stepped
             trains_BT = credit.trains_critic(batch.mask_BT)
             num_values = int(trains_BT[rows_B.to(trains_BT.device)].sum())
@@ -57,7 +56,7 @@ def _value_errors(
 ) -> Tensor:
     policy = context.models.pair.policy
     old_values_N, returns_N = context.value_targets(micro, credit)
-    with context.autocast():
+    with context.precision.autocast():
         with torch.no_grad():  # not even a shared trunk gets a gradient
             hidden_NH = policy.states(micro)
         values_N = context.models.pair.critic(policy, micro, hidden_NH)

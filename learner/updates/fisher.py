@@ -63,7 +63,7 @@ class FisherProduct:
         budget = policy.logits_budget // CHUNK_ARRAYS
         for a, b in row_chunks(len(hidden_NH), policy.vocab_size, budget):
             self._head(hidden_NH[a:b], tangent_NH[a:b], restriction.rows(a, b), tangents)
-        with context.autocast():
+        with context.precision.autocast():
             states_NH = policy.states(micro)
         if states_NH.requires_grad:  # otherwise only the head trains
             states_NH.backward(hidden_NH.grad)
@@ -72,7 +72,7 @@ class FisherProduct:
     def _moving_states(self, micro: MicroBatch, tangents: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the hidden states (N, H), and their change when the parameters move along v."""
         with (
-            self._context.autocast(),
+            self._context.precision.autocast(),
             forward_ad.dual_level(),
             sdpa_kernel(SDPBackend.MATH),
             _padding_held(self._policy),
@@ -85,7 +85,7 @@ class FisherProduct:
         self, hidden_NH: Tensor, tangent_NH: Tensor, restriction: Restriction, tangents: dict[str, Tensor]
     ) -> None:
         """Add a chunk's share to the gradients of the head and of `hidden_NH`."""
-        with self._context.autocast(), forward_ad.dual_level():
+        with self._context.precision.autocast(), forward_ad.dual_level():
             dual_NH = forward_ad.make_dual(hidden_NH, tangent_NH)
             logits_NV = restriction(
                 self._parameters.call_with(self._duals(tangents), self._policy.logits, dual_NH)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from learner.algorithms.base import Credit
-from learner.optimizer import clip_gradients
+from learner.optimizer import GradientNorms, clip_gradients
 from learner.updates.context import UpdateContext
 
 
@@ -22,7 +22,7 @@ class MinibatchUpdate:
     def run(self, credit: Credit) -> dict[str, float]:
         context, algorithm, batch = self._context, self._context.algorithm, self._context.batch
         sums: dict[str, float] = {}
-        steps, epochs = 0, 0.0
+        steps, num_repeated, epochs = 0, 0, 0.0
         for epoch in range(algorithm.num_epochs):
             for rows_B in context.minibatches(epoch, credit.trains_B):
                 shares = self._accumulate(credit, rows_B)
@@ -30,15 +30,20 @@ class MinibatchUpdate:
                     context.optimizer.zero_grad(set_to_none=True)
                     # metrics are shown even if the first minibatch stopped
                     return _metrics(sums if steps else shares, max(steps, 1), epochs, stopped=True) | {
-                        "update/steps": float(steps)
+                        "update/steps": float(steps),
+                        **context.precision.metrics(num_repeated),
                     }
-                norms = clip_gradients(context.models.pair, algorithm.max_grad_norm)
-                context.optimizer.step()
+                while (norms := context.precision.step(context.optimizer, self._clip)) is None:
+                    shares = self._accumulate(credit, rows_B)  # again, with a smaller loss scale
+                    num_repeated += 1
                 steps += 1
                 epochs += len(rows_B) / batch.num_rollouts
                 shares |= {"gradient_norm/policy": norms.policy, "gradient_norm/critic": norms.critic}
                 _add(sums, shares)
-        return _metrics(sums, steps, epochs, stopped=False)
+        return _metrics(sums, steps, epochs, stopped=False) | context.precision.metrics(num_repeated)
+
+    def _clip(self) -> GradientNorms:
+        return clip_gradients(self._context.models.pair, self._context.algorithm.max_grad_norm)
 
     def _accumulate(self, credit: Credit, rows_B: Tensor) -> dict[str, float]:
         """Accumulate the gradients of one minibatch; return its metrics."""
@@ -54,7 +59,7 @@ class MinibatchUpdate:
                 micro, credit, num_tokens=num_tokens, num_rollouts=len(rows_B), num_values=num_values
             )
             output = context.algorithm.loss(inputs)
-            (micro.weight * output.loss).backward()
+            context.precision.backward(micro.weight * output.loss)
             _add(sums, {name: micro.weight * share for name, share in output.metrics.items()})
             self._done += micro.num_sequences * context.ranks.size
             total = context.algorithm.num_epochs * batch.num_sequences

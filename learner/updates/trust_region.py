@@ -177,7 +177,7 @@ class TrustRegionUpdate:
     def _kl(self, micro: MicroBatch, old_P: Tensor) -> Tensor:
         """Return each token's KL(π‖π_old) over the vocabulary; π_old is the model with its old numbers."""
         context, policy, old = self._context, self._policy, self._parameters.parts(old_P)
-        with context.autocast():
+        with context.precision.autocast():
             return distribution_kl(
                 policy.states(micro),
                 policy.logits,

@@ -155,7 +155,7 @@ def _tokens_held(cache: float, shape: ModelShape | None, bytes_each: int) -> str
 def computes_with(learner: LearnerSettings, deployed: Deployment) -> int:
     """Return the bytes of a product's numbers: half as many where the learner computes in bfloat16."""
     auto = learner.device == "auto" and deployed.learner_on_gpu
-    halves = learner.autocast == "bfloat16" or (
+    halves = learner.autocast in ("bfloat16", "float16") or (
         learner.autocast == "auto" and (auto or learner.device == "cuda")
     )
     return 2 if halves else FROZEN_BYTES

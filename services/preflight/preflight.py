@@ -35,14 +35,19 @@ from services.preflight.checks.model_checks import (
     check_parallel,
     room_for_prompts,
 )
-from services.preflight.checks.process_checks import check_processes
+from services.preflight.checks.process_checks import check_float16, check_processes
 from services.preflight.checks.rate_checks import rate_warnings
 from services.preflight.checks.reference_checks import (
     check_reference,
     least_room,
     num_parameters_of_reference,
 )
-from services.preflight.checks.sampling_checks import check_behavior, check_one_correction, check_staleness
+from services.preflight.checks.sampling_checks import (
+    check_behavior,
+    check_end,
+    check_one_correction,
+    check_staleness,
+)
 from services.preflight.deployment import deployment_of, this_machine
 from services.preflight.machine import find_gpus, num_cores
 from services.preflight.placement import Graders, check_room
@@ -115,6 +120,9 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
     model = read_model(settings.model)
     hottest = max(drawn.temperature, held_out.temperature)
     _check_generation(settings.model, algorithm, rollout, settings.evaluation, hottest, model)
+    if drawn.ignore_eos:
+        templates = [run.chat_form(model) is not None for run in settings.by_task.values()]
+        check_end(drawn, by_template=any(templates))
     if settings.plays:
         environment = settings.environment.laid_out(by_template=settings.chat_form(model) is not None)
         check_environment(environment, settings.environment_name, rollout, settings.model.path, model)
@@ -124,6 +132,8 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
             adapted = settings.model.adapter, algorithm, settings.algorithm_name
             check_adapter(*adapted, rollout.engine, model)
         check_model_classes(settings.model)
+        on_gpu = learner.device != "cpu" and bool(this_machine().num_gpus or os.environ.get("RAY_ADDRESS"))
+        check_float16(learner, algorithm, settings.algorithm_name, on_gpu=on_gpu)
         check_processes(learner, settings.model, algorithm, settings.cluster.learner_gpus, model)
         _check_room(rollout, settings.cluster, learner, settings.reserved_gpus)
         choose_transport(learner, settings.model, deployment_of(settings, model, this_machine()))
@@ -147,7 +157,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         if splits and isinstance(task, TellsColumns)
     }
     num = rollout.prompts_per_iteration * settings.group_size
-    sizes = {"rollouts": num, "iterations": settings.iterations}
+    sizes = {"rollouts": num, "iterations": settings.iterations, "longest": drawn.max_tokens}
     rates = rate_warnings(algorithm, settings.model, model.num_parameters, **sizes) if training else []
     budget = None
     if training:

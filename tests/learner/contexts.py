@@ -14,6 +14,7 @@ from learner.models.policy import Policy
 from learner.optimizer import build_optimizer
 from learner.passes.sampling_distribution import repetition_rule
 from learner.passes.scoring import Models, score
+from learner.precision import Precision
 from learner.settings import LearnerSettings
 from learner.updates.context import UpdateContext
 
@@ -43,7 +44,7 @@ def make_context(
         scored=scored,
         kl_coefficient=algorithm.kl.coefficient if reference else 0.0,
         max_tokens=sampling.max_tokens,
-        autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16, enabled=made.autocast == "bfloat16"),
+        precision=Precision(made, torch.device("cpu")),
         advance=lambda done, total: None,
         order=lambda num, epoch: torch.arange(num),
     )

@@ -62,3 +62,22 @@ def check_processes(
             f"learner.num_processes={count} with cluster.learner_gpus={learner_gpus:g}: two of them would be "
             "put on one GPU, where NCCL does not let them meet; expected more than 0.5"
         )
+
+
+def check_float16(settings: LearnerSettings, algorithm: Algorithm, name: str, *, on_gpu: bool) -> None:
+    """Refuse float16 where it can't be used, or nothing scales the loss.
+
+    Raises:
+        InputError: there is no GPU, there are several processes, or the algorithm has no minibatches.
+    """
+    if settings.autocast != "float16":
+        return
+    other, processes = "learner.autocast=bfloat16 or none", settings.num_processes
+    reasons = (
+        (not on_gpu, "there is no GPU, and a CPU gains nothing by it", other),
+        (processes > 1, f"learner.num_processes={processes}", "learner.num_processes=1"),
+        (algorithm.traits.update == "trust_region", f"algorithm={name} has no minibatches", other),
+    )
+    for is_so, reason, expected in reasons:
+        if is_so:
+            raise InputError(f"learner.autocast=float16 with its loss scale: {reason}; expected {expected}")

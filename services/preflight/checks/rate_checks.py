@@ -16,13 +16,20 @@ LARGE = 100_000_000  # weights, which such a rate would ruin
 
 
 def rate_warnings(
-    algorithm: Algorithm, model: ModelSettings, weights: int | None, *, rollouts: int, iterations: int
+    algorithm: Algorithm,
+    model: ModelSettings,
+    weights: int | None,
+    *,
+    rollouts: int,
+    iterations: int,
+    longest: int = 1,
 ) -> list[str]:
     """Warn if the learning rate is too low for this model and these iterations.
 
     Args:
         weights: the model's number of weights; None: not known.
         rollouts: of an iteration.
+        longest: tokens of a rollout, at most.
     """
     is_whole = not model.adapter.trains and model.trainable_layers is None
     steps_by_adam = algorithm.optimizer.name == "adamw" and algorithm.traits.update != "trust_region"
@@ -30,7 +37,7 @@ def rate_warnings(
         algorithm.traits.online and not algorithm.traits.teacher and steps_by_adam and weights and is_whole
     ):
         return []
-    an_epoch = math.ceil(rollouts / (algorithm.minibatch_size or rollouts))
+    an_epoch = math.ceil(rollouts / algorithm.least_minibatch(rollouts, longest))
     steps = iterations * algorithm.num_epochs * an_epoch
     kl = kl_after(algorithm.learning_rate, steps, weights)
     if kl >= LEAST_KL:

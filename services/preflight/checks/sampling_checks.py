@@ -1,5 +1,6 @@
 """Check that training can correct for how its rollouts are drawn, and by which weights."""
 
+from contracts.conversations.chat_settings import NONE
 from contracts.errors import InputError
 from contracts.rollout import Sampling
 from learner.algorithms.base import Algorithm
@@ -31,6 +32,19 @@ def check_behavior(behavior: str, sampling: Sampling) -> None:
         raise InputError(
             f"learner.behavior=importance corrects for a temperature only, and {', '.join(cuts)} leaves "
             f"tokens that are never drawn; expected learner.behavior=exact"
+        )
+
+
+def check_end(sampling: Sampling, *, by_template: bool) -> None:
+    """Check that no text goes on behind the token that ends a message of a chat template.
+
+    Raises:
+        InputError: it does.
+    """
+    if sampling.ignore_eos and by_template:
+        raise InputError(
+            "rollout.ignore_eos=true writes on behind the end token, which ends a chat template's answers; "
+            f"expected rollout.ignore_eos=false, or model.chat.template={NONE}"
         )
 
 

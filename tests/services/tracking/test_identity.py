@@ -49,6 +49,6 @@ def test_a_damaged_file_costs_a_warning_and_a_new_id(
 
 def test_two_runs_of_one_name_and_place_have_their_own_curves(tmp_path: Path) -> None:
     for own in ("0123456789abcdef", "fedcba9876543210", None):
-        open_sink("tensorboard", "whetstone", "numbers", tmp_path, own).close(True)
+        open_sink("tensorboard", TrackingSettings(), "numbers", tmp_path, own).close(True)
     names = sorted(path.name for path in (tmp_path / "tensorboard").iterdir())
     assert names == ["numbers", "numbers-01234567", "numbers-fedcba98"]

@@ -1,0 +1,85 @@
+"""Number format of the learner's matrix products, and the loss scale without which float16 loses gradients.
+
+float16 has no number below 6e-8, where most gradients of a language model lie. Micikevicius et al., "Mixed
+Precision Training" (ICLR 2018): multiply the loss, divide the gradients, make no step where one is infinite.
+They go on with the next batch; here the minibatch is repeated with a smaller scale, since rollouts are dear.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+
+from learner.settings import LearnerSettings
+
+Norms = TypeVar("Norms")
+LEAST_SCALE = 1.0  # a gradient that is not finite at this scale has no overflow for a reason
+
+
+class Precision:
+    """Precision of one learner; `learner.autocast` names it."""
+
+    def __init__(self, settings: LearnerSettings, device: torch.device) -> None:
+        wanted = settings.autocast
+        if wanted == "auto":
+            wanted = "bfloat16" if device.type == "cuda" else "none"
+        self._device = device.type
+        self._dtype = None if wanted == "none" else getattr(torch, wanted)
+        self._scaler = GradScaler(device.type, enabled=wanted == "float16")
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether products are in fewer than 32 bits."""
+        return self._dtype is not None
+
+    @property
+    def is_scaled(self) -> bool:
+        return bool(self._scaler.is_enabled())
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self._device, dtype=self._dtype or torch.bfloat16, enabled=self.rounds)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the loss's gradients, which are scaled until `step`."""
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def step(self, optimizer: torch.optim.Optimizer, clip: Callable[[], Norms]) -> Norms | None:
+        """Unscale the gradients, clip them and step; return what `clip` returns.
+
+        Return None where a scaled gradient overflowed: no weight changes, and the scale halves.
+
+        Raises:
+            LearnerError: by `clip`, if a gradient is not finite at the least scale, either.
+        """
+        if not self.is_scaled:
+            norms = clip()
+            optimizer.step()
+            return norms
+        self._scaler.unscale_(optimizer)
+        gradients = [
+            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        is_finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
+        scaled_norms = clip() if is_finite or self._scaler.get_scale() <= LEAST_SCALE else None
+        self._scaler.step(optimizer)
+        self._scaler.update()
+        return scaled_norms
+
+    def metrics(self, num_repeated: int) -> dict[str, float]:
+        """Return the scale, and how many minibatches were repeated; {} without a scale."""
+        if not self.is_scaled:
+            return {}
+        return {
+            "update/loss_scale": self._scaler.get_scale(),
+            "update/repeated_minibatches": float(num_repeated),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return dict(self._scaler.state_dict())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with a saved scale; a checkpoint of another precision has none."""
+        if state and self.is_scaled:
+            self._scaler.load_state_dict(state)
