@@ -82,6 +82,7 @@ class Sampling:
     length_penalty: float = 1.0  # beams: a beam's log-probability is divided by its length to this power
     # Above 1, tokens that the model has read or written become less likely (Keskar et al. 2019, 1909.05858)
     repetition_penalty: float = 1.0
+    ignore_eos: bool = False  # write on behind an end token, up to `max_tokens`
     player: Literal["model", "expert", "random"] = "model"  # who acts in an environment
     example_rate: float = 0.0  # share of an environment's turns that a random valid action takes, untrained
 

@@ -27,6 +27,8 @@ class RolloutSettings(Settings):
     # Above 1: tokens of the prompt and of the answer so far become less likely, as in Hugging Face's generate
     repetition_penalty: float = Field(default=1.0, gt=0)
     stop: Strings = ()  # strings that end a response
+    # Write on behind the end-of-sequence token, up to max_tokens (RL4LMs' terminate_on_eos: False)
+    ignore_eos: bool = False
     max_prompt_tokens: int | None = Field(default=None, ge=1)  # longer prompts are cut: task.truncation_side
     max_concurrent: int = Field(default=256, ge=1)  # rollouts in progress in one worker
     kv_cache_gib: float = Field(default=1.0, gt=0)  # a worker's memory for keys and values, on a CPU

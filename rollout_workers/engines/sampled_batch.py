@@ -113,9 +113,10 @@ class SampledBatch:
 
     def _result(self, row: Row) -> Generation | None:
         stop = row.request.sampling.stop
+        is_end = row.tokens[-1] in self._end_tokens and not row.request.sampling.ignore_eos
         text = self._to_text(row.tokens) if stop else ""
         cut = _stop_string(row, text) if stop else None
-        if row.tokens[-1] in self._end_tokens or cut is not None:
+        if is_end or cut is not None:
             reason = FinishReason.STOP
         elif len(row.tokens) >= row.max_tokens:
             reason = FinishReason.LENGTH

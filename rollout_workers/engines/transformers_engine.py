@@ -221,8 +221,9 @@ def _check_sampling(sampling: Sampling, mask_rule: MaskRule | None) -> None:
         )
     if sampling.num_beams == 1:
         return
-    if sampling.temperature != 0 or sampling.masked or sampling.stop:
+    if sampling.temperature != 0 or sampling.masked or sampling.stop or sampling.ignore_eos:
         raise InputError(
             f"beam search with {sampling.num_beams} beams takes temperature 0, no mask and no stop strings; "
-            f"got temperature {sampling.temperature:g}, masked={sampling.masked}, stop={list(sampling.stop)}"
+            f"got temperature {sampling.temperature:g}, masked={sampling.masked}, "
+            f"stop={list(sampling.stop)}, ignore_eos={sampling.ignore_eos}"
         )

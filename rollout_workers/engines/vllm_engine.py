@@ -353,6 +353,7 @@ def sampling_parameters(sampling: Sampling, seed: int) -> Any:
         top_p=sampling.top_p,
         repetition_penalty=sampling.repetition_penalty,
         stop=list(sampling.stop) or None,
+        ignore_eos=sampling.ignore_eos,
         seed=seed % 2**63,
         logprobs=0,
         flat_logprobs=True,  # two lists a request instead of two objects a token

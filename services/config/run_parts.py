@@ -194,13 +194,15 @@ class RunParts(Settings):
     def sampling(self, evaluating: bool = False) -> Sampling:
         """Return how the model draws tokens: `rollout`'s settings, with `evaluation`'s over them.
 
-        Random example actions are for training alone. `loop.evaluations.baselines` sets other players.
+        Random example actions and `ignore_eos` are for training alone. `loop.evaluations.baselines` sets
+        other players.
         """
         chosen: dict[str, Any] = {name: getattr(self.rollout, name) for name in DRAWN_AS}
         chosen["masked"] = self.algorithm.traits.masks
-        chosen["example_rate"] = self.environment.example_rate
+        chosen |= {"example_rate": self.environment.example_rate, "ignore_eos": self.rollout.ignore_eos}
         if evaluating:
             chosen |= {"num_beams": 1, "length_penalty": 1.0, "masked": False, "example_rate": 0.0}
+            chosen["ignore_eos"] = False
             own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
             chosen |= own
         return Sampling(**chosen)

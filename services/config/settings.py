@@ -33,6 +33,7 @@ from services.config.settings_rules import (
     check_curriculum,
     check_decoding,
     check_early_scores,
+    check_endless,
     check_expert,
     check_group_size,
     check_marks,
@@ -188,6 +189,7 @@ class RunSettings(RunParts):
         if self.learner.score_early:
             ahead = self.rollout.max_staleness
             check_early_scores(self.learner.num_processes, ahead, self.why_not_early)
+        check_endless(algorithm, names[1], ignore_eos=self.rollout.ignore_eos, plays=self.plays)
         if self.plays:
             check_patience(environment, names[1], self.rollout.stall_timeout_s)
             check_marks(self.task, environment)

@@ -233,6 +233,22 @@ def check_expert(
         )
 
 
+def check_endless(algorithm: Algorithm, environment_name: str, *, ignore_eos: bool, plays: bool) -> None:
+    """Refuse texts that go on behind their end where something waits for that end."""
+    if not ignore_eos:
+        return
+    if plays:
+        raise ValueError(
+            f"environment={environment_name} answers at the end of each of the model's turns: got "
+            f"rollout.ignore_eos=true, expected false"
+        )
+    if algorithm.leaves_out_truncated:
+        raise ValueError(
+            "algorithm.filter_truncated=true leaves out texts that the limit of tokens ends, and "
+            "rollout.ignore_eos=true has it end all of them: expected one of the two"
+        )
+
+
 # ---- corrections of a loss ----
 
 

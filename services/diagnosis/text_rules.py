@@ -91,7 +91,8 @@ class ResponsesCut(Rule):
         late, limit = seen.late(STOPPED), seen.settings.get("rollout.max_tokens")
         if late is None or late >= self.threshold:
             return None
-        if limit is not None and seen.settings.get("rollout.min_tokens") == limit:
+        fixed = limit is not None and seen.settings.get("rollout.min_tokens") == limit
+        if fixed or seen.settings.get("rollout.ignore_eos"):
             return None  # texts of a fixed length are meant
         at = "the token limit" if limit is None else f"rollout.max_tokens={limit}"
         return Evidence(f"{1 - late:.0%} of the responses are cut off at {at}", {STOPPED: late})

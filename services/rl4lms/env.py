@@ -79,9 +79,11 @@ def env(section: Section) -> tuple[Env, Findings]:
     episode = arguments.integer("max_episode_length", EPISODE_TOKENS, least=1)
     _priorities(arguments, found)
     if not arguments.flag("terminate_on_eos", False):
+        said_end = arguments.says("terminate_on_eos", False)
+        found.put("rollout.ignore_eos", True, arguments.key("terminate_on_eos"), said_end)
         found.warn(
-            f"{arguments.key('terminate_on_eos')} is not true: RL4LMs then writes on behind the end of a "
-            "text. Here a text ends where the model ends it"
+            f"{arguments.key('terminate_on_eos')} is not true: RL4LMs' texts go on behind their end, with "
+            "padding. So do these, with what the model writes; rollout.ignore_eos=false ends them there"
         )
     elif "terminate_on_eos" in arguments:
         found.leave(arguments.key("terminate_on_eos"), True, "always so")

@@ -36,6 +36,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
     "unwarped": {},
     "warped": {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_tokens": 4},
     "penalised": {"repetition_penalty": 1.3},
+    "endless": {"ignore_eos": True},
     "all": {"repetition_penalty": 1.3, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_tokens": 4},
 }
 vllm = pytest.mark.vllm

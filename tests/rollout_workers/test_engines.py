@@ -118,6 +118,26 @@ def test_a_repetition_penalty_counts_the_prompt_and_the_answer(engine: Engine, l
     assert any(found[i].tokens != plain[i].tokens for i in found)
 
 
+def test_ignoring_the_end_writes_on_to_the_limit(engine: Engine, lm: Any) -> None:
+    """Half the requests; the others of the same batch end where the model ends them."""
+    plain = prompts_of_many_lengths(12, min_tokens=2)
+    requests = [replace(r, sampling=replace(r.sampling, ignore_eos=r.id % 2 == 0)) for r in plain]
+    found, ended = finish(engine, requests), finish(engine, plain)
+    behind = 0
+    for request in requests:
+        got, before = found[request.id], ended[request.id]
+        assert EOS not in got.tokens[:2]  # the minimum length holds all the same
+        if not request.sampling.ignore_eos:
+            assert (got.tokens, got.finish_reason) == (before.tokens, before.finish_reason)
+            continue
+        assert len(got.tokens) == 20 and got.finish_reason is FinishReason.LENGTH
+        assert got.tokens[: len(before.tokens)] == before.tokens  # the seed draws the same, then goes on
+        behind += EOS in got.tokens[:-1]
+        assert got.text == engine.tokenizer.decode(got.tokens, skip_special_tokens=True)
+    assert behind >= 3
+    assert worst_difference(lm, requests, found) < TOLERANCE
+
+
 @pytest.mark.parametrize(
     "warped",
     [

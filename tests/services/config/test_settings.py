@@ -161,6 +161,15 @@ def test_an_incomplete_configuration_names_what_is_missing() -> None:
     assert "algorithm: is required" in str(caught.value) and "task: is required" in str(caught.value)
 
 
+def test_texts_go_on_behind_their_end_in_training_alone_and_where_nothing_waits_for_it() -> None:
+    run = settings(rollout={"ignore_eos": True})
+    assert run.sampling().ignore_eos and not run.sampling(evaluating=True).ignore_eos
+    with pytest.raises(InputError, match=r"answers at the end .* expected false"):
+        settings(task=ECHO, environment=COUNTDOWN, rollout={"ignore_eos": True})
+    with pytest.raises(InputError, match=r"algorithm\.filter_truncated=true leaves out texts"):
+        settings(algorithm={"name": "grpo", "filter_truncated": True}, rollout={"ignore_eos": True})
+
+
 def test_settings_stay_as_they_are() -> None:
     with pytest.raises(ValueError, match="frozen"):
         settings().seed = 5  # type: ignore[misc]

@@ -166,6 +166,8 @@ def test_texts_of_a_fixed_length_are_not_cut() -> None:
     fixed = {**SETTINGS, "rollout.min_tokens": 256}
 
     assert names(run({"finish/stop": lambda i: 0.0}, settings=fixed)) == set()
+    endless = {**SETTINGS, "rollout.ignore_eos": True}
+    assert names(run({"finish/stop": lambda i: 0.0}, settings=endless)) == set()
     assert names(run({"finish/stop": lambda i: 0.0}, settings={})) == {"responses_cut"}
 
 

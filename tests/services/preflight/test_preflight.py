@@ -16,7 +16,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from contracts.errors import InputError
-from contracts.rollout import Prompt
+from contracts.rollout import Prompt, Sampling
 from contracts.settings import Integers, Settings, build
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm, Traits
@@ -28,7 +28,7 @@ from services.preflight.capacity import memory_model
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB, MemoryNeeds
 from services.preflight.checks.adapter_checks import base_bytes, trained_share
-from services.preflight.checks.sampling_checks import check_one_correction
+from services.preflight.checks.sampling_checks import check_end, check_one_correction
 from services.preflight.preflight import check
 from services.tasks.base import Split
 from tests.services.countdown import COUNTDOWN, Countdown
@@ -496,6 +496,14 @@ def test_beam_search_is_not_vllms(model: Path) -> None:
     assert "beam search is the transformers engine's" in refusal(model, evaluation=beams)
     rollout = {"engine": "transformers", "max_tokens": 8, "kv_cache_gib": 0.01}
     check(settings(model, evaluation=beams, rollout=rollout))
+
+
+def test_no_text_goes_on_behind_the_end_of_a_chat_templates_answer() -> None:
+    endless = Sampling(max_tokens=4, ignore_eos=True)
+    check_end(endless, by_template=False)
+    check_end(Sampling(max_tokens=4), by_template=True)
+    with pytest.raises(InputError, match=r"ignore_eos=false, or model\.chat\.template=none"):
+        check_end(endless, by_template=True)
 
 
 @pytest.mark.parametrize(
