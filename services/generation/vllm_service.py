@@ -8,7 +8,9 @@ code that is not 0, so that what watches over the server starts it again.
 
 import asyncio
 import contextlib
+import subprocess
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Any
 
 from contracts.conversations.chat import Chat
@@ -57,6 +59,7 @@ async def _serve(served: Served) -> None:
         with doing("starting vllm"), off_the_path_of_children():
             engine = await stack.enter_async_context(build_async_engine_client_from_engine_args(arguments))
             server = await _server(served, engine)
+        stack.enter_context(_children_end_with_us())
         await _answer_until_stopped(served, engine, server)
 
 
@@ -94,6 +97,26 @@ async def _answer_until_stopped(served: Served, engine: Any, server: Any) -> Non
         stop.restore()
     if engine.errored and not stop.is_asked:  # Ctrl-C reaches the engine, too
         raise RunError(DEAD)
+
+
+@contextlib.contextmanager
+def _children_end_with_us() -> Iterator[None]:
+    """Have a shell kill the engine if this process is killed: by itself it would live on."""
+    import psutil
+
+    engines = " ".join(str(child.pid) for child in psutil.Process().children(recursive=True))
+    wait = ["/bin/sh", "-c", f"read -r _ || kill -9 {engines}"]  # the pipe ends with this process
+    with subprocess.Popen(
+        wait,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as watcher:
+        try:
+            yield
+        finally:
+            watcher.communicate(b"done\n")
 
 
 async def _end_with_engine(server: Any, engine: Any) -> None:

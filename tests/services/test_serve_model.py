@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -103,26 +104,44 @@ def test_what_must_not_be_served_is_refused_before_the_model_is_loaded(
         run([str(model), "--engine", "transformers", *words])
 
 
-@pytest.mark.vllm
-def test_vllms_own_server_answers_behind_the_guard_and_ends_with_its_engine(model: Path) -> None:
+@contextmanager
+def served_by_vllm(model: Path) -> Iterator[tuple[subprocess.Popen[str], str, psutil.Process]]:
+    """The command, its address, and its engine's process."""
     command = [sys.executable, "-m", "services.cli", "serve-model", str(model), "--engine", "vllm"]
     command += ["--port", "0", "--max-tokens", "6", "--seed", "3", "--system", "Be brief."]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert process.stderr is not None
             address = re.findall(r"http://[\d.:]+/v1", process.stdout.readline())[0]
-            _answers_as_vllm_does(OpenAI(base_url=address, api_key="any", max_retries=0), address)
             (engine,) = [
                 child
                 for child in psutil.Process(process.pid).children(recursive=True)
                 if "EngineCore" in " ".join(child.cmdline())
             ]
-            engine.kill()
-            assert process.wait(60) == 1
-            assert "vLLM's engine has died" in process.stderr.read()
+            yield process, address, engine
         finally:
             process.kill()
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)  # the server's start, on a machine that does other work
+def test_vllms_own_server_answers_behind_the_guard_and_ends_with_its_engine(model: Path) -> None:
+    with served_by_vllm(model) as (process, address, engine):
+        _answers_as_vllm_does(OpenAI(base_url=address, api_key="any", max_retries=0), address)
+        engine.kill()
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert "vLLM's engine has died" in process.stderr.read()
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_vllms_engine_ends_with_the_server(model: Path, by: signal.Signals) -> None:
+    with served_by_vllm(model) as (process, _, engine):
+        process.send_signal(by)
+        process.wait(60)
+        assert not psutil.wait_procs([engine], timeout=30)[1]
 
 
 def _answers_as_vllm_does(client: OpenAI, address: str) -> None:
