@@ -245,6 +245,18 @@ def _laid_out(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | st
     return found.to(device)
 
 
+def split_by_tokens(batch: Batch, rows_R: Tensor, num_tokens: int) -> list[Tensor]:
+    """Split rollouts so that each part but the last has at least `num_tokens` of the model's tokens."""
+    ends, filled = [], 0
+    for end, count in enumerate(batch.mask_BT.sum(-1)[rows_R.to(batch.mask_BT.device)].tolist(), start=1):
+        filled += count
+        if filled >= num_tokens:
+            ends.append(end)
+            filled = 0
+    parts = rows_R.tensor_split(ends)
+    return [part for part in parts if len(part)]
+
+
 ENOUGH_TOKENS = 2048  # of a micro-batch that may end before the budget does
 MUCH_SHORTER = 0.8  # of the longest sequence
 

@@ -20,6 +20,7 @@ class A2C(ActorCriticAlgorithm):
     learning_rate: float = Field(default=7e-4, gt=0)
     num_epochs: Literal[1] = 1  # the gradient is that of the policy that sampled
     minibatch_size: None = None  # the whole batch
+    minibatch_tokens: None = None
     gae_lambda: float = Field(default=1.0, ge=0, le=1)
     advantage_whitening: Literal["none", "minibatch", "batch"] = "none"
     target_kl: None = None  # one step: there is nothing to stop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,7 @@ class ActorCriticAlgorithm(Algorithm):
     critic_learning_rate: float | None = Field(default=None, gt=0)  # None: as learning_rate
     num_epochs: int
     minibatch_size: int | None
+    minibatch_tokens: int | None = Field(default=None, ge=1)  # whole rollouts until they have so many tokens
     gamma: float = Field(default=1.0, ge=0, le=1)
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     turn_gamma: float = Field(default=1.0, ge=0, le=1)  # with gamma, from a turn to the next
@@ -47,6 +48,22 @@ class ActorCriticAlgorithm(Algorithm):
     spread_rewards: bool = False  # over a turn's tokens in equal parts, instead of where they are earned
     optimizer: OptimizerSettings = OptimizerSettings()
     kl: KLSettings = KLSettings()
+
+    @property
+    def minibatch_counts(self) -> int | None:
+        return self.minibatch_tokens
+
+    @model_validator(mode="before")
+    @classmethod
+    def _minibatches_have_one_size(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or given.get("minibatch_tokens") is None:
+            return given
+        if (size := given.get("minibatch_size")) is not None:
+            raise ValueError(
+                f"got minibatch_size={size} and minibatch_tokens={given['minibatch_tokens']}; expected one: "
+                "set algorithm.minibatch_size=null"
+            )
+        return {**given, "minibatch_size": None}
 
     @model_validator(mode="after")
     def _pessimism_needs_a_range(self) -> Self:

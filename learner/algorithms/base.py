@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -151,7 +152,18 @@ class Algorithm(Settings):
         """Return whether ratios are of the masked distribution; False: of the whole softmax, as in RL4LMs."""
         return True
 
+    def least_minibatch(self, num_rollouts: int, longest: int) -> int:
+        """Return the fewest rollouts of a minibatch but the last; `longest`: most tokens of a rollout."""
+        if self.minibatch_counts is None:
+            return self.minibatch_size or num_rollouts
+        return min(num_rollouts, math.ceil(self.minibatch_counts / longest))
+
     # Facts that options can change
+
+    @property
+    def minibatch_counts(self) -> int | None:
+        """Return how many of the model's tokens fill a minibatch; None: `minibatch_size` counts rollouts."""
+        return None
 
     @property
     def selects(self) -> bool:

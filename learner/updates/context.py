@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from learner.algorithms.base import Algorithm, Credit, LossInputs
-from learner.batching import Batch, MicroBatch
+from learner.batching import Batch, MicroBatch, split_by_tokens
 from learner.distributed.ranks import ALONE, Ranks
 from learner.functional.kl import exact_gradient_k3, exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
@@ -59,7 +59,8 @@ class UpdateContext:
         if not self.whole_groups:
             every_B = torch.arange(batch.num_rollouts)
             rows_R = every_B if trains_B is None else every_B[trains_B.cpu()]
-            yield from rows_R[self.order(len(rows_R), epoch)].split(size)
+            rows_R, tokens = rows_R[self.order(len(rows_R), epoch)], self.algorithm.minibatch_counts
+            yield from rows_R.split(size) if tokens is None else split_by_tokens(batch, rows_R, tokens)
             return
         rows_GK = batch.whole_groups()
         num_groups, group_size = rows_GK.shape

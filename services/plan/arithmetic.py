@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from contracts.rollout import Sampling
@@ -30,6 +30,7 @@ class Batch:
     num_prompts: int  # the task's prompts that an iteration takes
     group_size: int  # rollouts of a prompt
     is_exact: bool = True  # else there may be more
+    longest: int = 1  # tokens of a rollout, at most
 
     @property
     def bound(self) -> str:
@@ -94,18 +95,19 @@ def batch(
         turns: the most of an episode; None: each prompt has one answer.
     """
     count, plays = rollout.prompts_per_iteration, turns is not None
-    lengths = _lengths(rollout.max_tokens, turns)
+    lengths, longest = _lengths(rollout.max_tokens, turns), rollout.max_tokens * (turns or 1)
     if data is not None:
         from services.sources.data_needs import num_responses
 
-        return _batch_of_data(data, count, each, num_responses(algorithm, data), lengths)
+        found = _batch_of_data(data, count, each, num_responses(algorithm, data), lengths)
+        return replace(found, longest=longest)
     if algorithm.traits.learns_from == "references":
         if plays:
             return Batch(f"{_many(count, 'episode')}{lengths}, played by an expert", count, count, each)
         words = f"{_many(count, 'prompt')} with a reference{lengths} each, more where one has several"
         return Batch(words, count, count, each, is_exact=False)
     words = f"{_product(count, each, plays)}{lengths}{_refilled(algorithm)}"
-    return Batch(words, count * each, count, each)
+    return Batch(words, count * each, count, each, longest=longest)
 
 
 def _refilled(algorithm: Algorithm) -> str:
@@ -118,7 +120,7 @@ def _refilled(algorithm: Algorithm) -> str:
 def optimizer_steps(algorithm: Algorithm, found: Batch) -> tuple[int, int]:
     """Return (steps of an epoch, steps of an update) where nothing ends an update early."""
     num_rollouts, group = found.num_rollouts, found.group_size
-    size = algorithm.minibatch_size or num_rollouts
+    size = algorithm.least_minibatch(num_rollouts, found.longest)
     if algorithm.traits.whole_groups:
         an_epoch = math.ceil(num_rollouts // group / max(1, size // group))
     else:
@@ -178,17 +180,19 @@ def _update(algorithm: Algorithm, found: Batch, token_budget: int) -> str:
     budget = f"micro-batches of at most {token_budget:,} tokens"
     if algorithm.traits.update == "trust_region":
         return f"one step within the trust region, and {_many(steps, 'step')} of the critic, in {budget}"
-    size = min(algorithm.minibatch_size or num, num)
+    counted = algorithm.minibatch_counts
+    size = f"{min(algorithm.minibatch_size or num, num):,}" if counted is None else f"{counted:,} tokens"
     told = f"{_bound(algorithm, found)}{_many(steps, 'optimiser step')}"
     return (
-        f"{chosen}{_many(num, 'rollout')} in minibatches of {size:,} = {_many(an_epoch, 'minibatch')} × "
+        f"{chosen}{_many(num, 'rollout')} in minibatches of {size} = {_many(an_epoch, 'minibatch')} × "
         f"{_many(algorithm.num_epochs, 'epoch')} = {told}, in {budget}"
     )
 
 
 def _bound(algorithm: Algorithm, found: Batch) -> str:
     """Say whether the number of optimiser steps is a bound."""
-    return "at most " if algorithm.target_kl is not None or algorithm.selects else found.bound
+    fewer = algorithm.target_kl is not None or algorithm.selects or algorithm.minibatch_counts is not None
+    return "at most " if fewer else found.bound
 
 
 def _run(algorithm: Algorithm, iterations: int, found: Batch) -> str:

@@ -145,7 +145,7 @@ def _seed_and_device(arguments: Section, found: Findings) -> None:
 
 
 def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Findings) -> None:
-    """Convert tokens to whole sequences, rounded up, for rollouts and for minibatches."""
+    """Convert an iteration's tokens to whole sequences, rounded up; minibatches count tokens here, too."""
     steps = arguments.integer("n_steps", NUM_STEPS[name], least=1)
     tokens = steps * env.num_envs
     prompts = math.ceil(tokens / max_tokens)
@@ -159,12 +159,11 @@ def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, found: Find
     if name not in BATCH_SIZE:
         return
     batch = arguments.integer("batch_size", BATCH_SIZE[name], least=1)
-    sequences = min(prompts, math.ceil(batch / max_tokens))
     said = f"{arguments.says('batch_size', BATCH_SIZE[name])} tokens"
-    found.put("algorithm.minibatch_size", sequences, arguments.key("batch_size"), said)
+    found.put("algorithm.minibatch_tokens", batch, arguments.key("batch_size"), said)
     found.warn(
-        f"{arguments.key('batch_size')} counts single tokens there, {batch} of them, and whole texts here: "
-        f"{sequences}; an epoch is a pass over all of them in both"
+        f"{arguments.key('batch_size')} counts single tokens there, {batch} of them; a minibatch here has as "
+        "many whole texts as it takes to have so many; an epoch is a pass over all of them in both"
     )
 
 

@@ -71,6 +71,9 @@ def test_the_defaults_are_an_algorithm(name: str) -> None:
         # with a critic
         ("a2c", {"num_epochs": 2}, "algorithm.num_epochs: got 2; Input should be 1"),
         ("a2c", {"minibatch_size": 64}, "algorithm.minibatch_size: got 64; Input should be None"),
+        ("a2c", {"minibatch_tokens": 64}, "algorithm.minibatch_tokens: got 64; Input should be None"),
+        ("ppo", {"minibatch_tokens": 64, "minibatch_size": 8}, "set algorithm.minibatch_size=null"),
+        ("trpo", {"minibatch_tokens": 0}, "algorithm.minibatch_tokens: got 0"),
         ("a2c", {"target_kl": 0.1}, "algorithm.target_kl: got 0.1; Input should be None"),
         ("ppo", {"dual_clip": 1.0}, "algorithm.dual_clip: got 1.0; Input should be greater than 1"),
         ("ppo", {"huber_delta": 0.0}, "algorithm.huber_delta: got 0.0"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts import turn
 from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Prompt, Rollout
-from learner.batching import MicroBatch, collate, micro_batches
+from learner.batching import MicroBatch, collate, micro_batches, split_by_tokens
 from tests.learner.tiny import games, parts, played, rollout
 
 
@@ -167,3 +167,17 @@ def test_what_was_earned_without_a_token_belongs_to_the_token_before() -> None:
 def test_a_fresh_turn_that_shows_nothing_is_refused() -> None:
     with pytest.raises(LearnerError, match=r"lease 0 \(prompt p0\) has 0 prompt tokens and 2 generated"):
         collate([played(((5,), (7,), 0.0, True), ((), (2,), 1.0, True))])
+
+
+def test_minibatches_of_tokens_are_whole_rollouts_until_they_have_so_many() -> None:
+    # the world's tokens do not count: rollouts of 2, 3, 1, 4 and 1 tokens
+    batch = collate([rollout(i, (1,) * 5, (1,) * count) for i, count in enumerate((2, 3, 1, 4, 1))])
+
+    def split(rows: list[int], num_tokens: int) -> list[list[int]]:
+        return [part.tolist() for part in split_by_tokens(batch, torch.tensor(rows), num_tokens)]
+
+    assert split([0, 1, 2, 3, 4], 5) == [[0, 1], [2, 3], [4]]
+    assert split([0, 1, 2, 3, 4], 4) == [[0, 1], [2, 3], [4]]  # one that exceeds it stays whole
+    assert split([3, 4, 0, 2, 1], 4) == [[3], [4, 0, 2], [1]]
+    assert split([0, 1, 2, 3, 4], 11) == split([0, 1, 2, 3, 4], 99) == [[0, 1, 2, 3, 4]]
+    assert split([4, 3], 1) == [[4], [3]]

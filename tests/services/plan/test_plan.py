@@ -30,7 +30,7 @@ from services.plan.processes import Processes, environments, processes, servers
 from services.preflight.capacity.memory_model import GIB, LEARNER_PROCESS, MemoryNeeds, share_and_base
 from services.preflight.deployment import Deployment, Machine, deployment_of
 from services.runs.folder import RunFolder
-from tests.learner.tiny import make_learner, make_model, random_rollouts
+from tests.learner.tiny import make_learner, make_model, random_rollouts, rollout
 from tests.models import make_tiny_model
 
 HERE = Machine(num_cores=2.0, num_gpus=0, cluster=None)
@@ -236,6 +236,21 @@ def test_a_model_without_dropout_is_told_of() -> None:
     assert dropout(run.model, run.algorithm, "supervised", {"model_type": "llama"}) == (
         "none, for config.json names no rate above 0 (with one: on, as supervised was published)"
     )
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
+def test_the_learner_makes_at_most_as_many_steps_of_tokens(tmp_path: Path, algorithm: str) -> None:
+    """Five answers of 4 tokens are three minibatches of 7 tokens; shorter ones are fewer."""
+    given = {"name": algorithm, "minibatch_tokens": 7, "num_epochs": 2}
+    run = settings(algorithm=given, rollout={"prompts_per_iteration": 5, "max_tokens": 4})
+    planned = optimizer_steps(run.algorithm, batch_of(run))[1]
+    assert planned == 6
+    learner = make_learner(make_model(tmp_path / "model", "llama"), run.algorithm)
+    steps = [
+        learner.update([rollout(i, (3, 4), (5,) * length, float(i)) for i in range(5)])["update/steps"]
+        for length in (4, 2)
+    ]
+    assert steps == [planned, 4]
 
 
 @pytest.mark.parametrize(("minibatch_size", "num_epochs"), [(3, 2), (None, 3), (100, 1)])

@@ -110,7 +110,7 @@ def test_every_configuration_is_a_run(
 
 
 def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
-    """10 environments × 128 tokens are 1280 tokens, 26.7 reviews of 48; 64 transitions are 1.3 of them."""
+    """10 environments × 128 tokens are 1280 tokens, 26.7 reviews of 48."""
     tree = imported(tmp_path, PPO).tree()
     classifier = {
         "name": "learned_reward",
@@ -131,7 +131,7 @@ def test_gpt2_on_imdb_by_hand(tmp_path: Path) -> None:
         "name": "ppo",
         "learning_rate": 1e-6,
         "num_epochs": 5,
-        "minibatch_size": 2,
+        "minibatch_tokens": 64,
         "kl": {"coefficient": 0.1, "target": 0.1},
         "optimizer": {"decays": "all_but_biases"},
         "gamma": 0.99,  # RL4LMs' default, which is not ours
@@ -224,9 +224,9 @@ def test_an_iteration_holds_the_tokens_that_it_held_there(
         tree["alg"]["policy"]["args"]["generation_kwargs"] = {"do_sample": True, "max_new_tokens": tokens}
 
     tree = imported(tmp_path_factory.getbasetemp(), PPO, change).tree()
-    prompts, sequences = tree["rollout"]["prompts_per_iteration"], tree["algorithm"]["minibatch_size"]
+    prompts = tree["rollout"]["prompts_per_iteration"]
     assert (prompts - 1) * tokens < envs * steps <= prompts * tokens
-    assert 1 <= sequences <= prompts
+    assert tree["algorithm"]["minibatch_tokens"] == batch
 
 
 def test_a_repetition_penalty_is_that_of_rollouts_and_of_evaluations(tmp_path: Path) -> None:
@@ -241,6 +241,13 @@ def test_a_repetition_penalty_is_that_of_rollouts_and_of_evaluations(tmp_path: P
 
     tree = imported(tmp_path, PPO, change).tree()
     assert tree["evaluation"]["repetition_penalty"] == 1.0  # these keys replace the rollouts'
+
+
+def test_a_text_goes_on_behind_its_end_unless_the_file_ends_it(tmp_path: Path) -> None:
+    assert "ignore_eos" not in imported(tmp_path, PPO).tree()["rollout"]
+    for value in (False, None):  # RL4LMs' default is False
+        tree = imported(tmp_path, PPO, put("env.args.terminate_on_eos", value)).tree()
+        assert tree["rollout"]["ignore_eos"] is True
 
 
 def test_compat_is_rl4lms_with_its_faults(tmp_path: Path) -> None:
@@ -270,7 +277,7 @@ TRAPS = [
     (NLPO, "sampler never sees a renewed mask"),
     ("totto/t5_ppo", "a text equal to its reference scores about 0.69"),
     (PPO, "1280 tokens an iteration are 27 whole texts"),
-    (PPO, "batch_size counts single tokens there, 64 of them, and whole texts here: 2"),
+    (PPO, "batch_size counts single tokens there, 64 of them; a minibatch here has as many whole"),
     (A2C, "datapool.args.seed is not given, without which RL4LMs' imdb fails"),
     (PPO, "apply_model_parallel: RL4LMs splits the layers"),
     (PPO, "pad_token_as_eos_token"),
