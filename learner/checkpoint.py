@@ -178,11 +178,13 @@ def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Rank
         lm.generation_config.save_pretrained(folder)
         pair.adapter.save(folder / ADAPTER)
     # Training set the dropouts to 0; the exported model gets its original configuration.
-    original = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
+    original = AutoConfig.from_pretrained(settings.path, revision=settings.revision, trust_remote_code=False)
     original.dtype, original.architectures = lm.config.dtype, [type(lm).__name__]
     original.save_pretrained(folder)
     revision = settings.revision if settings.tokenizer is None else None  # it is of the model alone
-    tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer or settings.path, revision=revision)
+    tokenizer = AutoTokenizer.from_pretrained(
+        settings.tokenizer or settings.path, revision=revision, trust_remote_code=False
+    )
     if (template := settings.chat.form().template) is not None:  # a file of the run's own
         tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)

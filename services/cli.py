@@ -7,7 +7,7 @@ import difflib
 import importlib
 import logging
 import os
-import re
+import stat
 import sys
 import tempfile
 import traceback
@@ -23,6 +23,7 @@ from contracts.secrets.redaction import redact, remember_typed
 from services.cluster.ray_variables import prepare_ray
 from services.terminal.doing import doing
 from services.terminal.interrupts import EXIT_INTERRUPTED, interruptible, last_line_of, leave_at_once
+from services.terminal.visible import COLOURS, visible
 
 # A command is imported when it is called, so that none waits for another's imports.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -88,7 +89,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "demo": ("services.commands.demo:run", "train a small model from nothing, in minutes, on this machine"),
 }
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # in Ray's errors
 LONGEST_LINE = 1000
 EXIT_FAULT, EXIT_INPUT, EXIT_BROKEN_PIPE = 1, 2, 141
 
@@ -104,6 +104,7 @@ def ended(arguments: Sequence[str], run: Callable[[], int], *, has_own_process: 
     command = " ".join(["whetstone", *arguments[:1]])
     remember_typed(list(arguments))
     prepare_ray()
+    os.umask(os.umask(0o077) | stat.S_IWOTH)  # whatever the shell admits, only its owner and group may write
     with guarded_output(), interruptible(command):
         try:
             code = _code_of(command, run)
@@ -121,7 +122,7 @@ def _code_of(command: str, run: Callable[[], int]) -> int:
         return code
     except SystemExit as stop:  # argparse, after it printed an error (2) or --help (0)
         if isinstance(stop.code, str):
-            print(f"{command}: {redact(stop.code)}", file=sys.stderr)
+            print(f"{command}: {visible(redact(stop.code))}", file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else EXIT_FAULT
     except KeyboardInterrupt:
         print(last_line_of(command), file=sys.stderr)
@@ -172,7 +173,7 @@ def _explain(command: str, error: Exception) -> int:
     """Report an error on standard error, and choose the exit code."""
     told = unwrapped(error)
     if isinstance(told, InputError):
-        print(f"{command}: {told}", file=sys.stderr)
+        print(f"{command}: {visible(str(told))}", file=sys.stderr)
         if _run_log():
             logging.getLogger().error("stopped: %s", told)
         return EXIT_INPUT
@@ -197,7 +198,7 @@ def unwrapped(error: Exception) -> Exception:
 
 
 def _one_line(error: Exception) -> str:
-    text = redact(" ".join(COLOURS.sub("", str(error)).split()))
+    text = visible(redact(" ".join(COLOURS.sub("", str(error)).split())))
     return shorten(text, LONGEST_LINE, placeholder=" …") or type(error).__name__
 
 

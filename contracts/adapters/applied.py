@@ -27,14 +27,16 @@ def base_model(base: str, revision: str | None, told: str) -> Any:
     disable_progress_bar()
     use_cache_if_unreachable()
     try:
-        config = AutoConfig.from_pretrained(base, revision=revision)
+        config = AutoConfig.from_pretrained(base, revision=revision, trust_remote_code=False)
         if getattr(config, "quantization_config", None):
             raise InputError(
                 f"{told}: its base {base} is quantised, and merged weights would be rounded again. Type "
                 "model.base= and the model that it was made from"
             )
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        return kind.from_pretrained(base, revision=revision, config=config, dtype=torch.float32)
+        return kind.from_pretrained(
+            base, revision=revision, config=config, dtype=torch.float32, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
             f"{told}: its base {base} does not load: {_first(error)}. Type model.base=FOLDER_OR_HUB_NAME"
@@ -100,7 +102,7 @@ def save_tokenizer(
     """
     place, version = (str(adapter.folder), None) if adapter.has_tokenizer else (base, revision)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=version)
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=version, trust_remote_code=False)
     except (OSError, ValueError, TypeError):
         return  # whoever reads the model asks for model.tokenizer
     rows = lm.get_input_embeddings().weight.shape[0]

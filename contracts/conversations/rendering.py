@@ -1,6 +1,12 @@
-"""Rendering of messages by a chat template, exactly as it stands: transformers runs it in its sandbox."""
+"""Rendering of messages by a chat template, exactly as it stands: transformers runs it in its sandbox.
 
-from collections.abc import Mapping, Sequence
+The sandbox keeps a template from Python's objects. Time and length of the text are bounded here.
+"""
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, time
 from typing import Any
@@ -13,6 +19,9 @@ from contracts.errors import InputError
 ASKED: Message = {"role": "user", "content": "Placeholder-of-a-question"}
 SAID: Message = {"role": "assistant", "content": "Placeholder-of-an-answer"}
 SYSTEM_ROLES = ("system", "developer")
+LONGEST_S = 30.0  # of one conversation
+MOST_CHARACTERS = 50_000_000
+OTHER = "; model.chat.template=FILE takes another template, none plain text"
 
 
 class Rendering:
@@ -46,16 +55,21 @@ class Rendering:
         """
         said = [dict(message) for message in (*self._opening(messages), *messages)]
         try:
-            rendered = self._tokenizer.apply_chat_template(
-                said,
-                tools=list(tools) or None,
-                chat_template=self.form.template,
-                tokenize=False,
-                add_generation_prompt=ask,
-                **{"strftime_now": self._today, **self.form.options},
-            )
+            with _ended_after(LONGEST_S):
+                rendered = self._tokenizer.apply_chat_template(
+                    said,
+                    tools=list(tools) or None,
+                    chat_template=self.form.template,
+                    tokenize=False,
+                    add_generation_prompt=ask,
+                    **{"strftime_now": self._today, **self.form.options},
+                )
+        except _TookTooLong:
+            raise InputError(f"the chat template was ended: {LONGEST_S:g} s were not enough{OTHER}") from None
         except Exception as error:  # a template may raise anything
             raise InputError(_refusal(error, said)) from None
+        if len(rendered) > MOST_CHARACTERS:
+            raise InputError(f"the chat template writes {len(rendered):,} characters for one text{OTHER}")
         return str(rendered)
 
     def tried(self, messages: Sequence[Message], tools: Sequence[Any] = (), *, ask: bool = False) -> str:
@@ -79,6 +93,32 @@ class Rendering:
     def _today(self, form: str) -> str:
         self.changes_daily = self.form.date is None
         return self._now.strftime(form)
+
+
+class _TookTooLong(Exception):
+    """The end of a template that runs on and on."""
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """Raise _TookTooLong in this thread between two steps of Python, once the time is over."""
+    thread, is_over, lock = threading.get_ident(), False, threading.Lock()
+
+    def end() -> None:
+        with lock:
+            if not is_over:
+                raised = ctypes.py_object(_TookTooLong)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over = True
+        timer.cancel()
 
 
 def _refusal(error: Exception, messages: Sequence[Message]) -> str:

@@ -37,6 +37,7 @@ def load_language_model(
                 config=config,
                 dtype=torch.float32,
                 **quantized_loading(settings.adapter, device),
+                trust_remote_code=False,
             )
     except ValueError as error:
         raise InputError(f"model.path={settings.path}: {error}") from None
@@ -64,7 +65,7 @@ def load_for_ranks(settings: ModelSettings, *, drops_out: bool = False) -> tuple
 def _config_and_kind(settings: ModelSettings, drops_out: bool) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    config = AutoConfig.from_pretrained(settings.path, revision=settings.revision)
+    config = AutoConfig.from_pretrained(settings.path, revision=settings.revision, trust_remote_code=False)
     if not drops_out:
         dropout.switch_off(config)
     return config, AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM

@@ -55,5 +55,5 @@ def _tokenizer(model: ModelSettings) -> Any:
     from transformers import AutoTokenizer
 
     if model.tokenizer is not None:  # `revision` is the model's, not the tokenizer's
-        return AutoTokenizer.from_pretrained(model.tokenizer)
-    return AutoTokenizer.from_pretrained(model.path, revision=model.revision)
+        return AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=False)
+    return AutoTokenizer.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)

@@ -134,7 +134,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
 
     names = dict(enumerate(label_names))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left")
+        tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", trust_remote_code=False)
         if tokenizer.pad_token_id is None:  # any token serves: padding is masked and never read
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         config = AutoConfig.from_pretrained(
@@ -142,6 +142,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
             num_labels=len(names),
             id2label=names,
             label2id={name: place for place, name in names.items()},
+            trust_remote_code=False,
         )
         config.problem_type = "single_label_classification" if len(names) > 1 else None
         config.get_text_config().pad_token_id = config.pad_token_id = int(tokenizer.pad_token_id or 0)
@@ -157,6 +158,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
                 dtype=torch.float32,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                trust_remote_code=False,
             )
     except Exception as error:  # transformers raises errors of any kind
         told = str(error).strip().split("\n")[0]

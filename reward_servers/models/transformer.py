@@ -43,11 +43,11 @@ class Transformer:
             model = whole_model(model, where="model")
         try:
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-                model, truncation_side="left" if keep == "end" else "right"
+                model, truncation_side="left" if keep == "end" else "right", trust_remote_code=False
             )
             with ONE_MODEL_AT_A_TIME:
                 loaded, report = getattr(transformers, kind).from_pretrained(
-                    model, dtype=dtype, output_loading_info=True
+                    model, dtype=dtype, output_loading_info=True, trust_remote_code=False
                 )
         except Exception as error:  # transformers may raise anything
             raise InputError(f"model={model} does not load: {type(error).__name__}: {error}") from error

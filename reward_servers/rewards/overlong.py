@@ -43,7 +43,7 @@ class Overlong(Settings):
         if self._counter is None:
             from transformers import AutoTokenizer  # takes seconds
 
-            self._counter = AutoTokenizer.from_pretrained(self.tokenizer)
+            self._counter = AutoTokenizer.from_pretrained(self.tokenizer, trust_remote_code=False)
         return len(self._counter.encode(sample.text, add_special_tokens=False))
 
 

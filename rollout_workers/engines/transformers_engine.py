@@ -60,7 +60,7 @@ class TransformersEngine:
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
         self._device = self._lm.device  # where it computes; asleep, the model lies on the host
         self.tokenizer: Any = AutoTokenizer.from_pretrained(
-            tokenizer, revision=revision if tokenizer == model else None
+            tokenizer, revision=revision if tokenizer == model else None, trust_remote_code=False
         )
         self._text = WrittenText(self.tokenizer)
         self._mask_rule = mask_rule and with_special_tokens(mask_rule, self.tokenizer)
@@ -190,11 +190,11 @@ class TransformersEngine:
 def _load(path: str, revision: str | None, dtype: torch.dtype, device: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    config = AutoConfig.from_pretrained(path, revision=revision)
+    config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
     check_cache(config)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     with ONE_MODEL_AT_A_TIME:
-        lm = kind.from_pretrained(path, revision=revision, dtype=dtype).eval()
+        lm = kind.from_pretrained(path, revision=revision, dtype=dtype, trust_remote_code=False).eval()
     fuse_activations(lm)
     lm = lm.to(torch.device(device))
     try_out(lm)  # refused now rather than at the first request

@@ -98,8 +98,8 @@ class FrozenPartner(Settings):
         where, path = f"{MODEL}={self.model}", whole_model(self.model, self.revision, where=MODEL)
         revision = self.revision if path == self.model else None
         with _refusing(where):
-            config = AutoConfig.from_pretrained(path, revision=revision)
-            tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+            config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
         window = window_of(tokenizer, config)
         self.check_model(config.model_type, config.is_encoder_decoder, window)
         settings = RolloutSettings(engine="transformers", dtype="float32", max_concurrent=max_concurrent)

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console as Terminal
-
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatSettings
 from contracts.errors import InputError
@@ -55,6 +53,7 @@ from services.tasks.columns import not_read
 from services.tasks.responses import ResponseRow
 from services.terminal.doing import doing
 from services.terminal.interrupts import on_interruption
+from services.terminal.screens import Screen
 from services.tokens.cut_prompts import CutPrompts
 from services.tokens.prompt_tokens import tools_warnings
 from services.tokens.response_tokens import ResponseTokens, vocabulary_fingerprint
@@ -75,7 +74,7 @@ def annotate(settings: AnnotateSettings) -> None:
     check_at_hand("reward", settings.reward)
     model = _model(settings)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    progress = Progress(Terminal())
+    progress = Progress(Screen())
     on_interruption(
         lambda: f"what was done is kept in {settings.output}; the same command goes on from there"
     )
@@ -292,7 +291,7 @@ def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
     from transformers import AutoTokenizer  # the import takes seconds
 
     quiet_transformers()
-    tokenizer = AutoTokenizer.from_pretrained(model.path)
+    tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
     chat = None if model.chat is None else Chat(tokenizer, model.chat)
     max_tokens = settings.rollout.max_tokens
     room = room_for_prompt(model, max_tokens)

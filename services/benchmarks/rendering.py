@@ -9,6 +9,7 @@ from pathlib import Path
 from services.benchmarks.benchmark import Benchmark
 from services.benchmarks.table import Cell, Estimate, RunResult, TaskTable, tables
 from services.runs.json_lines import write_atomically
+from services.runs.spreadsheets import as_text
 from services.terminal import readable
 from services.terminal.readable import number
 
@@ -96,7 +97,7 @@ def to_csv(found: Sequence[TaskTable]) -> str:
                 before = (cell.before.mean, cell.before.standard_error) if cell.before else (None, None)
                 after = cell.after
                 values = (after.num_runs, after.mean, after.standard_error, *before)
-                writer.writerow([table.task, algorithm, metric, *values])
+                writer.writerow([*map(as_text, (table.task, algorithm, metric)), *values])
     return file.getvalue()
 
 

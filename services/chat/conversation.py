@@ -6,6 +6,7 @@ from typing import Any
 
 from contracts.errors import InputError
 from services.chat.prompts import Message, Reader
+from services.terminal.visible import visible
 
 OUTGROWN = "The conversation is longer than the model can read: from now on its oldest part is left out."
 LEAVE = ("quit", "exit")
@@ -28,11 +29,11 @@ def converse(reader: Reader, speaker: Any, lines: Iterator[str], say: Callable[[
         try:
             tokens, num_forgotten = reader.read(asked)
         except InputError as error:
-            print(error, file=sys.stderr)
+            print(visible(str(error)), file=sys.stderr)
             continue
         if num_forgotten and not is_told:
             print(OUTGROWN, file=sys.stderr)
             is_told = True
-        answer = speaker.answer(tokens, say)
+        answer = speaker.answer(tokens, lambda piece: say(visible(piece)))
         messages = [*asked[num_forgotten:], {"role": "assistant", "content": answer.text}]
         say("\n")

@@ -35,7 +35,7 @@ class Speaker:
         kind = AutoModelForSeq2SeqLM if model.files.is_encoder_decoder else AutoModelForCausalLM
         dtype = getattr(torch, choose_dtype(model.rollout.dtype, on_gpu=torch.cuda.is_available()))
         with ONE_MODEL_AT_A_TIME:
-            self._lm: Any = kind.from_pretrained(model.path, dtype=dtype)
+            self._lm: Any = kind.from_pretrained(model.path, dtype=dtype, trust_remote_code=False)
         self._lm.to("cuda" if torch.cuda.is_available() else "cpu").eval()
         self._ends = end_tokens(self._lm.generation_config.eos_token_id, tokenizer.eos_token_id)
         self._ends += _special(tokenizer, sampling.stop)
@@ -140,7 +140,7 @@ def load_tokenizer(model: RunModel) -> Any:
     from transformers import AutoTokenizer
 
     quiet_transformers()
-    return AutoTokenizer.from_pretrained(model.path)
+    return AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
 
 
 def _special(tokenizer: Any, stop: Sequence[str]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from contracts.errors import InputError
 from contracts.secrets.output import say
 from contracts.secrets.redaction import redact
 from services.terminal.interrupts import EXIT_INTERRUPTED
+from services.terminal.visible import visible_log
 
 if TYPE_CHECKING:
     from services.cluster.jobs import Job, Jobs
@@ -58,7 +59,7 @@ def entrypoint(overrides: Sequence[str], working_dir: Path | None) -> str:
 def follow(jobs: "Jobs", id: str) -> int:
     """Print the log until the job ends; return the run's exit code. Ctrl-C leaves the job running."""
     try:
-        job = jobs.follow(id, lambda text: print(redact(text), end="", flush=True))
+        job = jobs.follow(id, lambda text: print(visible_log(redact(text)), end="", flush=True))
     except KeyboardInterrupt:
         print(f"\n{id} keeps running. whetstone submit logs {id} --follow | stop {id}", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -93,7 +94,7 @@ def print_logs(jobs: "Jobs", id: str, *, to_the_end: bool) -> int:
     jobs.get(id)
     if to_the_end:
         return follow(jobs, id)
-    print(redact(jobs.logs(id)), end="")
+    print(visible_log(redact(jobs.logs(id))), end="")
     return 0
 
 

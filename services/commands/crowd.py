@@ -15,6 +15,7 @@ from services.crowdsourcing.pages import Kind, items_from, write_example, write_
 from services.crowdsourcing.questions import questions_for
 from services.crowdsourcing.results import likert_results, pairwise_results
 from services.crowdsourcing.tables import print_tables, write_tables
+from services.terminal.visible import visible_json
 
 PAGE_EPILOG = """FILE is a CSV file with the columns prompt, machine_completion, algorithm (for pairwise also:
 prompt, choice_A, choice_B, choice_A_id, choice_B_id); or ALGORITHM=FILE.json with a run's predictions.
@@ -61,7 +62,7 @@ def _aggregate(arguments: argparse.Namespace) -> int:
     tables = pairwise_results(votes) if votes else likert_results(ratings)
     text = json.dumps(tables, indent=1, ensure_ascii=False, allow_nan=False)
     if arguments.json:
-        print(text)
+        print(visible_json(text))
     else:
         print_tables(tables)
     if arguments.out is not None:

@@ -15,6 +15,7 @@ from services.report.diagnosis_page import write_diagnosis
 from services.report.report import write_report
 from services.runs.nearby import run_at
 from services.terminal.doing import doing
+from services.terminal.visible import visible_json
 
 
 def run(argv: Sequence[str]) -> int:
@@ -40,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
         if folder.report.is_file():
             write_report(folder)  # with a link to the diagnosis
     if arguments.json:
-        print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
+        print(visible_json(json.dumps(as_data(found), indent=1, ensure_ascii=False)))
     else:
         _print(found, page)
     return 0
@@ -77,9 +78,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _print(found: Diagnosis, page: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from services.terminal.screens import Screen
 
     table = Table.grid(padding=(0, 2))
     for finding in found.findings:
@@ -89,7 +91,7 @@ def _print(found: Diagnosis, page: Path) -> None:
             said.append(f"\n→ {each}", style="bold")
         sign = Text("✗", style="red") if lasts else Text("!", style="yellow")
         table.add_row(sign, Text(finding.rule.title, style="bold"), said)
-    console = Console(highlight=False)
+    console = Screen(highlight=False)
     if found.findings:
         console.print(table)
     console.print(_verdict(found), style="bold", soft_wrap=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from services.preflight.examination import examine
 from services.preflight.machine import Finding, Status
 from services.terminal.doing import doing
+from services.terminal.visible import visible_json
 
 EXIT_DAMAGED = 2
 
@@ -56,11 +57,13 @@ def _examine_run(path: Path, *, as_json: bool) -> int:
 
 def _print(findings: Sequence[Finding], verdict: str, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1, ensure_ascii=False))
+        listed = [asdict(finding) for finding in findings]
+        print(visible_json(json.dumps(listed, indent=1, ensure_ascii=False)))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from services.terminal.screens import Screen
 
     table = Table.grid(padding=(0, 2))
     for finding in findings:
@@ -69,6 +72,6 @@ def _print(findings: Sequence[Finding], verdict: str, *, as_json: bool) -> None:
         if finding.remedy and finding.status != "ok":
             found.append(f"\n→ {finding.remedy}", style="bold")
         table.add_row(Text(sign, style=colour), Text(finding.topic, style="dim"), found)
-    console = Console(highlight=False)
+    console = Screen(highlight=False)
     console.print(table)
     console.print(f"\n{verdict}", style="bold", soft_wrap=True)

@@ -22,6 +22,7 @@ from services.runs.folder import RunFolder
 from services.runs.json_lines import without_nan, write_atomically
 from services.runs.nearby import run_at
 from services.terminal.doing import doing
+from services.terminal.visible import visible_json
 
 MODEL = "model.path="
 EPILOG = """KEY=VALUE as in whetstone train. With a RUN they change its configuration; without one they change
@@ -82,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
         whole = {**result, "predictions": found.rows}
         write_atomically(output, json.dumps(without_nan(whole), indent=1, ensure_ascii=False))
     if arguments.json:
-        print(json.dumps(without_nan(result), ensure_ascii=False))
+        print(visible_json(json.dumps(without_nan(result), ensure_ascii=False)))
     else:
         print_table(result, output, found.rows)
     return 0

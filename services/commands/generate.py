@@ -35,6 +35,7 @@ from services.generation.run_model import (
 )
 from services.generation.writing import engine_for, in_order, write
 from services.terminal.doing import doing
+from services.terminal.visible import visible, visible_json
 
 
 def run(argv: Sequence[str]) -> int:
@@ -121,7 +122,7 @@ def _leases(
     from services.tokens.prompt_tokens import PromptTokens
 
     quiet_transformers()
-    tokenizer = AutoTokenizer.from_pretrained(model.path)
+    tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
     chat = None if model.chat is None else Chat(tokenizer, model.chat)
     to_tokens = PromptTokens(tokenizer, model.limit, chat)
     leases = evaluation_leases(prompts, to_tokens, sampling, samples=arguments.n, seed=arguments.seed)
@@ -146,7 +147,7 @@ def _said_of(as_read: Mapping[int, str], rows: Sequence[object], model: RunModel
 def _print_json(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:
     """Print a line that `whetstone score --predictions` reads."""
     written = {"prediction": rollout.text, "sample": sample, "finish_reason": str(rollout.finish_reason)}
-    print(json.dumps({**row, **written}, ensure_ascii=False), flush=True)
+    print(visible_json(json.dumps({**row, **written}, ensure_ascii=False)), flush=True)
 
 
 def _print_readable(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:
@@ -154,6 +155,6 @@ def _print_readable(row: Mapping[str, Any], rollout: Rollout, sample: int) -> No
     if sample == 0:
         dim, plain = ("\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "")
         text = row["prompt"] if isinstance(row["prompt"], str) else text_of(row["prompt"])
-        quoted = "\n".join(f"> {line}" for line in text.split("\n"))
+        quoted = "\n".join(f"> {line}" for line in visible(text).split("\n"))
         print(f"{dim}{quoted}{plain}")
-    print(f"{rollout.text}\n", flush=True)
+    print(f"{visible(rollout.text)}\n", flush=True)

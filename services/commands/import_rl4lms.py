@@ -65,13 +65,14 @@ def _count(text: str) -> int:
 
 
 def _print(found: Findings, target: Path) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from services.terminal.screens import Screen
+
+    console = Screen(highlight=False, markup=True)
     if not console.is_terminal:  # in a file a key is never broken
-        console = Console(highlight=False, width=WIDE)
+        console = Screen(highlight=False, markup=True, width=WIDE)
     for number, text in enumerate(found.warnings, start=1):
         console.print(f"[yellow]{number}.[/yellow] {escape(redact(text))}", soft_wrap=not console.is_terminal)
     table = Table("RL4LMs", "says", "Whetstone", "has")

@@ -19,6 +19,7 @@ from services.pairwise.question import question
 from services.pairwise.report import summary, to_markdown, write
 from services.pairwise.texts import REFERENCES, read_pairs
 from services.runs.json_lines import without_nan
+from services.terminal.visible import visible, visible_json
 
 BODY: dict[str, Any] = {"max_tokens": 300, "temperature": 0}
 EPILOG = f"""A and B are runs' folders (their last test predictions), files of predictions of a run or of
@@ -47,9 +48,9 @@ def run(argv: Sequence[str]) -> int:
     result = summary(arguments.a, arguments.b, rows, about, model) | {"replies_from_elsewhere": elsewhere}
     written = write(result, rows, out)
     if arguments.json:
-        print(json.dumps(without_nan(result), ensure_ascii=False))
+        print(visible_json(json.dumps(without_nan(result), ensure_ascii=False)))
     else:
-        print(to_markdown(result), *written, sep="\n")
+        print(visible(to_markdown(result)), *written, sep="\n")
     if result["num_without_reply"]:
         print("The same command asks again what got no reply.", file=sys.stderr)
     return 1 if result["num_without_reply"] else 0

@@ -61,14 +61,15 @@ def keys_of_a_run(section: str | None = None) -> list[Key]:
 
 def print_keys(keys: Sequence[Key]) -> None:
     """Print a table of keys, with default, type and description."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from services.terminal.screens import Screen
 
     table = Table("key", "default", "type", "description", box=None, padding=(0, 2, 0, 0))
     for key in keys:
         table.add_row(Text(key.name, "cyan"), Text(key.default), Text(key.type), Text(key.description))
-    Console(highlight=False).print(table)
+    Screen(highlight=False).print(table)
 
 
 def keys_of(kind: type, prefix: str = "", owner: Settings | None = None) -> Iterator[Key]:

@@ -155,11 +155,12 @@ def _type_name(annotation: Any) -> str:
 
 
 def _print_blocks(found: list[dict[str, Any]], key: str) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from services.terminal.screens import Screen
+
+    console = Screen(highlight=False, markup=True)
     for block in found:
         console.print(f"[bold]{escape(block['name'])}[/bold]: {escape(block['description'])}")
         for name in block.get("requires", ()):

@@ -6,6 +6,7 @@ from services.plan.as_json import as_json
 from services.plan.plan import make_plan
 from services.plan.screen import show
 from services.terminal.doing import doing
+from services.terminal.visible import visible_json
 
 HELP = """whetstone plan [--json] [KEY=VALUE …]: what whetstone train with the same words would do, and read
 
@@ -24,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     with doing("checking settings, model and data"):
         plan = make_plan(overrides)
     if len(overrides) < len(argv):
-        print(as_json(plan))
+        print(visible_json(as_json(plan)))
     else:
         show(plan)
     return 0

@@ -71,10 +71,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    from rich.console import Console
     from rich.table import Table
 
     from services.reproduction.recipe import read_recipe, recipe_names
+    from services.terminal.screens import Screen
 
     recipes = {name: read_recipe(name) for name in recipe_names()}
     if as_json:
@@ -88,7 +88,7 @@ def _list(*, as_json: bool) -> int:
     table = Table("recipe", "what", "rows", "seeds", "hardware", "expected hours", title_justify="left")
     for name, each in recipes.items():
         table.add_row(name, each.title, str(len(each.rows)), str(len(each.seeds)), each.hardware, each.hours)
-    Console(highlight=False).print(table)
+    Screen(highlight=False).print(table)
     return 0
 
 

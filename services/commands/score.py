@@ -84,8 +84,9 @@ def _options(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _print_table(values: Mapping[str, MetricValue]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from services.terminal.screens import Screen
 
     table = Table("", "all samples", "std", "lowest", "highest", "samples")
     for column in table.columns[1:]:
@@ -95,4 +96,4 @@ def _print_table(values: Mapping[str, MetricValue]) -> None:
         measured = (statistics.pstdev(rows), min(rows), max(rows)) if rows else ()
         spread = [*(f"{number:.4f}" for number in measured), str(len(rows))] if rows else []
         table.add_row(key, f"{value.corpus:.4f}", *spread)
-    Console().print(table)
+    Screen().print(table)

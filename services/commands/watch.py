@@ -42,11 +42,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _print(folder: RunFolder, arguments: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from services.report.terminal import episode_view
+    from services.terminal.screens import Screen
 
-    console = Console(highlight=False)
+    console = Screen(highlight=False)
     if not folder.episodes.exists():
         console.print("waiting for the first episode of several turns; Ctrl-C ends it")
     for row in episodes(folder, arguments.last, arguments.split):

@@ -7,6 +7,7 @@ from pathlib import Path
 from contracts.errors import InputError, there_are
 from services.crowdsourcing.pages import SCALE
 from services.crowdsourcing.texts import need_columns, read_csv
+from services.runs.spreadsheets import text_of
 
 SIDES = ("A", "B")
 NO_AXES = {"page", "item", "rater", "choice", "algorithm", "choice_A_id", "choice_B_id", "prompt"}
@@ -153,7 +154,7 @@ def _named(answer: _Answer, key: Key, columns: Sequence[str]) -> list[str]:
             raise InputError(
                 f"{answer.where}: the key lacks {' and '.join(columns)}: it is of the other kind"
             )
-    return [row[column] for column in columns]
+    return [text_of(row[column]) for column in columns]
 
 
 def _prompt(answer: _Answer, key: Key) -> str:

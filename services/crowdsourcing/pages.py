@@ -18,6 +18,7 @@ from contracts.errors import InputError
 from services.crowdsourcing.questions import Questions
 from services.crowdsourcing.texts import Pair, Text, example_csv, fingerprint, read_pairs, read_texts, some
 from services.runs.json_lines import write_atomically
+from services.runs.spreadsheets import FORMULA, as_text
 
 Kind = Literal["likert", "pairwise"]
 SCALE = (1, 2, 3, 4, 5)
@@ -155,20 +156,23 @@ def mturk_csv(kind: Kind, items: Sequence[Item], page: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape a text for HTML, `$` included.
+    """Escape a text for HTML, `$` included, and what a spreadsheet would take for the beginning of a formula.
 
     >>> escaped('<b>"a"</b> costs ${5}\\nb')
     '&lt;b&gt;&quot;a&quot;&lt;/b&gt; costs &#36;{5}<br>b'
+    >>> escaped("=1+1")
+    '&#61;1+1'
     """
     lines = html.escape(text).replace("$", "&#36;").splitlines()
-    return "<br>".join(lines)
+    shown = "<br>".join(lines)
+    return f"&#{ord(shown[0])};{shown[1:]}" if shown.startswith(FORMULA) else shown
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(rows)
+    writer.writerows([as_text(cell) for cell in row] for row in rows)
     return file.getvalue()
 
 

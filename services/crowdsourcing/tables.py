@@ -8,6 +8,7 @@ from typing import Any
 
 from contracts.errors import InputError
 from services.runs.json_lines import write_atomically
+from services.runs.spreadsheets import as_text
 from services.terminal.readable import number
 
 HEADS = {
@@ -35,7 +36,7 @@ def write_tables(tables: Mapping[str, list[dict[str, Any]]], text: str, out: Pat
             if rows:
                 writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
                 writer.writeheader()
-                writer.writerows(rows)
+                writer.writerows({column: as_text(cell) for column, cell in row.items()} for row in rows)
                 write_atomically(out / f"{name}.csv", file.getvalue())
     except OSError as error:
         raise InputError(f"--out {out}: can't be written: {error.strerror}") from None
@@ -43,11 +44,11 @@ def write_tables(tables: Mapping[str, list[dict[str, Any]]], text: str, out: Pat
 
 def print_tables(tables: Mapping[str, list[dict[str, Any]]]) -> None:
     """Print each table that has rows."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from services.terminal.screens import Screen
+
+    console = Screen(highlight=False)
     for name, rows in tables.items():
         if not rows:
             continue
@@ -57,7 +58,7 @@ def print_tables(tables: Mapping[str, list[dict[str, Any]]]) -> None:
             words = column.replace("num_", "").replace("_", " ")
             table.add_column(words, justify="left" if isinstance(rows[0][column], str) else "right")
         for row in rows:
-            table.add_row(*(escape(_in_letters(column, row[column])) for column in columns))
+            table.add_row(*(_in_letters(column, row[column]) for column in columns))
         console.print(table)
 
 

@@ -1,7 +1,6 @@
 """Progress bars of an evaluation, on standard error."""
 
-from rich.console import Console as Terminal
-
+from services.terminal.screens import Screen
 from services.tracking.progress import Progress
 
 
@@ -9,7 +8,7 @@ class Bars(Progress):
     """Console with a bar for each phase, on standard error, since standard output is for the result."""
 
     def __init__(self) -> None:
-        super().__init__(Terminal(stderr=True))
+        super().__init__(Screen(stderr=True))
 
     @property
     def shows_progress(self) -> bool:

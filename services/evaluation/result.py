@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console as Terminal
-
 from contracts.errors import InputError
 from contracts.secrets.secret_values import hide
 from services.runs.changes import error_of
@@ -15,6 +13,7 @@ from services.runs.folder import RunFolder
 from services.runs.json_lines import read_object
 from services.runs.standard_errors import error_key, is_error
 from services.terminal.readable import number
+from services.terminal.screens import Screen
 
 
 def output_file(
@@ -80,10 +79,8 @@ def print_table(
     played = {player: own for player in PLAYERS if (own := of_player(player, result["metrics"]))}
     metrics = {key: value for key, value in result["metrics"].items() if not key.startswith(f"{BASELINE}/")}
     unscored = f", {result['num_unscored']} could not be scored" if result["num_unscored"] else ""
-    terminal = Terminal(highlight=False)
-    terminal.print(
-        f"{result['model']}, {result['split']}: {result['num_texts']} texts{unscored}", markup=False
-    )
+    terminal = Screen(highlight=False)
+    terminal.print(f"{result['model']}, {result['split']}: {result['num_texts']} texts{unscored}")
     table = Table("metric", "value", "± standard error", *played)
     for column in (table.columns[1], *table.columns[3:]):
         column.justify = "right"
@@ -95,15 +92,15 @@ def print_table(
         table.add_row(key, number(value), "" if error is None else number(error), *others)
     terminal.print(table)
     if output is not None:
-        terminal.print(f"every text with its scores: {output}", markup=False, soft_wrap=True)
+        terminal.print(f"every text with its scores: {output}", soft_wrap=True)
 
 
 def print_tasks(result: Mapping[str, Any], output: Path | None) -> None:
     """Print what lm-eval found, and the file with it."""
     from rich.table import Table
 
-    terminal = Terminal(highlight=False)
-    terminal.print(f"{result['model']}, by lm-eval {result['lm_eval']}", markup=False)
+    terminal = Screen(highlight=False)
+    terminal.print(f"{result['model']}, by lm-eval {result['lm_eval']}")
     table = Table("task and metric", "value", "± standard error", "questions")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -115,4 +112,4 @@ def print_tasks(result: Mapping[str, Any], output: Path | None) -> None:
             table.add_row(key, number(value), "" if error is None else number(error), str(count))
     terminal.print(table)
     if output is not None:
-        terminal.print(f"written to {output}", markup=False, soft_wrap=True)
+        terminal.print(f"written to {output}", soft_wrap=True)

@@ -14,6 +14,7 @@ from contracts.errors import InputError
 from contracts.network.hub import use_cache_if_unreachable
 from learner.settings import ModelSettings
 from rollout_workers.engines.choice import SMALL
+from services.models.chat_template import json_of
 from services.models.safetensors_files import count_numbers
 
 TOKENIZER_FILES = (
@@ -217,7 +218,25 @@ def _check_tokenizer(folder: Path, where: str) -> Path:
             f"{where}: the tokenizer is missing: expected one of {expected}; there is: {_names_in(folder)}. "
             f"A tokenizer from elsewhere is given by model.tokenizer=FOLDER"
         )
+    if "auto_map" in json_of(folder / "tokenizer_config.json"):
+        _refuse_own_code(folder, where)
     return folder
+
+
+def _refuse_own_code(folder: Path, where: str) -> None:
+    """Refuse a tokenizer whose class is in the folder's own code; transformers would offer to run it.
+
+    Raises:
+        InputError: transformers has no such class.
+    """
+    import transformers  # takes seconds
+
+    name = str(json_of(folder / "tokenizer_config.json").get("tokenizer_class"))
+    if getattr(transformers, name, None) is None:
+        raise InputError(
+            f"{where}: its tokenizer is a {name}, which transformers {version('transformers')} does not know "
+            "(in tokenizer_config.json). Code that a model brings along is never run"
+        )
 
 
 def _count_in_safetensors(file: Path, where: str) -> int:

@@ -23,7 +23,10 @@ def convert_gguf(file: Path, folder: Path) -> None:
         gguf_file=file.name,
         dtype=torch.bfloat16,
         quantization_config=GgufConfig(dequantize=True),
+        trust_remote_code=False,
     )
     model.save_pretrained(part)
-    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(part)
+    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False).save_pretrained(
+        part
+    )
     os.rename(part, folder)

@@ -43,4 +43,4 @@ def _slow_tokenizer(folder: str) -> Any:
     """Load a tokenizer from vocabulary files by transformers, which takes seconds to import."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer

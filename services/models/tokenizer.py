@@ -10,5 +10,5 @@ def load_tokenizer(model: ModelSettings) -> Any:
     from transformers import AutoTokenizer  # takes seconds
 
     if model.tokenizer is not None:  # model.revision is of the model alone
-        return AutoTokenizer.from_pretrained(model.tokenizer)
-    return AutoTokenizer.from_pretrained(model.path, revision=model.revision)
+        return AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=False)
+    return AutoTokenizer.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console as Terminal
-
 from contracts.errors import InputError
 from reward_servers.chat_models.chat_model import ChatModel
 from services.pairwise.asking import Asked, ask, from_elsewhere, kept_replies, questions
@@ -13,6 +11,7 @@ from services.pairwise.question import Question
 from services.pairwise.texts import Pairs
 from services.runs import claim
 from services.terminal.interrupts import on_interruption
+from services.terminal.screens import Screen
 from services.tracking.progress import Progress
 
 
@@ -43,7 +42,7 @@ def _ask(
     told = f"{len(found.pairs)} pairs, {len(asked)} questions, of which {num_kept} have their reply already"
     if found.only_a or found.only_b:
         told += f"; left out: {found.only_a} texts that A alone has, {found.only_b} that B alone has"
-    progress = Progress(Terminal(stderr=True))
+    progress = Progress(Screen(stderr=True))
     progress.note(told)
     progress.phase("questions", len(asked) - num_kept)
     try:

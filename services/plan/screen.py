@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from services.plan.processes import Processes
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB
 from services.tasks.base import ColumnRead
+from services.terminal.screens import Screen
 
 MIB = 2**20
 WIDTH = 120  # columns of a file or a pipe, which have none
@@ -24,8 +25,8 @@ EXAMPLE = 50  # characters of a column's value
 
 
 def show(plan: Plan) -> None:
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    console = Screen(highlight=False)
+    console = console if console.is_terminal else Screen(highlight=False, width=WIDTH)
     console.print(drawn(plan))
 
 

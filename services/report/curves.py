@@ -5,10 +5,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from services.runs.standard_errors import CLEAR, error_key
+from services.terminal.visible import visible
 
 REWARD = "reward/mean"
 LOSS = "Loss"  # title of the panel of a run without rewards
@@ -146,13 +148,15 @@ def draw_svg(panel: Panel, width: int, height: int) -> Chart:
     figure, file = Figure(figsize=(width / 72, height / 72), layout="constrained"), io.StringIO()
     _plot(figure.add_subplot(), panel, font_size=11)
     figure.get_layout_engine().set(w_pad=0, h_pad=0)  # type: ignore[union-attr,call-arg]
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": panel.title}):  # texts stay texts; stable ids
+    # Texts stay texts, and ids are the same each time.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": visible(panel.title)}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue()[file.getvalue().index("<svg") :]
     for variable, colour in COLOURS.items():
         svg = svg.replace(colour, f"var(--{variable})")
-    return Chart(panel, svg.replace("<svg", f'<svg role="img" aria-label="{panel.title} by iteration"', 1))
+    named = f'<svg role="img" aria-label="{escape(visible(panel.title))} by iteration"'
+    return Chart(panel, svg.replace("<svg", named, 1))
 
 
 def draw_png(panels_: Sequence[Panel], path: Path, title: str) -> Path:
@@ -162,13 +166,14 @@ def draw_png(panels_: Sequence[Panel], path: Path, title: str) -> Path:
     num_columns = min((3, 4, 5), key=lambda columns: -len(panels_) % columns)  # fewest empty places
     num_rows = math.ceil(len(panels_) / num_columns)
     figure = Figure(figsize=(4 * num_columns, 2.7 * num_rows + 0.4), layout="constrained", dpi=130)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(visible(title), fontsize=11, parse_math=False)
     for index, panel in enumerate(panels_):
         axes = figure.add_subplot(num_rows, num_columns, index + 1)
         _plot(axes, panel, font_size=7)
-        axes.set_title(panel.title, fontsize=9, loc="left")
+        axes.set_title(visible(panel.title), fontsize=9, loc="left", parse_math=False)
         if len(panel.curves) > 1:
-            axes.legend(fontsize=7, frameon=False)
+            for text in axes.legend(fontsize=7, frameon=False).get_texts():
+                text.set_parse_math(False)
     figure.savefig(path, format="png")
     return path
 
@@ -182,13 +187,15 @@ def _plot(axes: Any, panel: Panel, font_size: int) -> None:
             continue
         xs, ys = zip(*curve.points, strict=True)
         marker = "o" if curve.is_sparse or len(xs) == 1 else None
-        look = {"linestyle": ":" if curve.is_sparse else "-", "color": colours[number % len(colours)]}
+        look: dict[str, Any] = {
+            "linestyle": ":" if curve.is_sparse else "-",
+            "color": colours[number % len(colours)],
+        }
         if curve.band:
             lows, highs = zip(*curve.band, strict=True)
             axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.16, linewidth=0)
-        axes.plot(
-            xs, ys, label=curve.label, linewidth=1.7, marker=marker, markersize=4, clip_on=False, **look
-        )
+        look |= {"marker": marker, "markersize": 4, "linewidth": 1.7, "clip_on": False}
+        axes.plot(xs, ys, label=visible(curve.label), **look)
     axes.tick_params(labelsize=font_size, labelcolor=soft, length=0, pad=7)
     axes.spines[:].set_visible(False)
     axes.grid(axis="y", linewidth=1, color=line)

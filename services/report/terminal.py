@@ -1,6 +1,5 @@
 """Episodes in the terminal: observations dim, answers bright, calls with their results."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +10,8 @@ from rich.text import Text
 
 from services.report.transcripts import Fold, ShownTurn, transcript
 from services.terminal.readable import number
+from services.terminal.visible import visible
 
-UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # some command the terminal, as ESC does
 LONGEST = 600  # characters of an observation, an answer or a result; the report shows all
 END_STYLES = {"won": "green", "lost": "red", "cut": "yellow"}
 
@@ -25,12 +24,12 @@ def episode_view(row: Mapping[str, Any], *, whole: bool = False) -> RenderableTy
     """
     shown = transcript(str(row.get("sample_id", "")), row, whole=whole)
     head = Text.assemble(
-        (_seen(shown.title), "bold"), f"  {row.get('split', '')}, weights {row.get('weights', '–')}  "
+        (visible(shown.title), "bold"), f"  {row.get('split', '')}, weights {row.get('weights', '–')}  "
     )
     head.append(shown.end, END_STYLES.get(shown.end, "dim"))
     head.append(f"  reward {number(shown.reward)}", "bold")
     for name, value in shown.measured:
-        head.append(f"  {_seen(name)} {number(value)}", "dim")
+        head.append(f"  {visible(name)} {number(value)}", "dim")
     if shown.num_written is not None:
         head.append(f"  tokens {shown.num_read:,} read, {shown.num_written:,} written", "dim")
     if shown.comment:
@@ -55,7 +54,7 @@ def _add(turns: Table, turn: ShownTurn) -> None:
     if turn.observation:
         said.append(f"{_cut(turn.observation)}\n", "dim")
     if turn.answer or not turn.calls:
-        said.append(f"{_seen(turn.role)} " if turn.role else "", "yellow")
+        said.append(f"{visible(turn.role)} " if turn.role else "", "yellow")
         said.append(f"› {_cut(turn.answer) or 'nothing'}\n", "bold")
     for call in turn.calls:
         said.append(f"{_cut(call.text)}\n", "cyan")
@@ -76,13 +75,5 @@ def _folded(fold: Fold) -> Text:
 
 
 def _cut(text: str) -> str:
-    text = _seen(text)
+    text = visible(text)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters)"
-
-
-def _seen(text: str) -> str:
-    """
-    >>> _seen("a\\x1b[2Jb")
-    'a�[2Jb'
-    """
-    return UNSEEN.sub("�", text)

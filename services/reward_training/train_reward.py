@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console as Terminal
-
 from contracts.adapters.merging import whole_model
 from contracts.errors import InputError
 from services.reward_training.data import RewardRow, RewardRows, label_places, read_split
@@ -24,6 +22,7 @@ from services.tasks.base import SPLITS, Split
 from services.terminal.doing import doing
 from services.terminal.interrupts import EXIT_INTERRUPTED, StopRequest
 from services.terminal.readable import duration
+from services.terminal.screens import Screen
 from services.tracking.progress import Progress
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def train_reward(settings: TrainRewardSettings) -> int:
     places, names = _labels(settings, splits)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     results = RewardResults(results_folder, settings.resolved(), names)
-    console = Progress(Terminal())
+    console = Progress(Screen())
     for line in splits["train"].not_read:
         console.note(line)
     stop = StopRequest(lambda: console.note("stopping after this micro-batch"))

@@ -161,6 +161,8 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)  # left by a crash
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder, gone)
+    if gone.is_symlink():  # somebody keeps the checkpoint elsewhere: only the link is the run's
+        gone.unlink()
     shutil.rmtree(gone, ignore_errors=True)
 
 

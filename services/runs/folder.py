@@ -45,6 +45,7 @@ from services.runs.json_lines import (
     without_nan,
     write_atomically,
 )
+from services.terminal.visible import is_one_line
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +86,11 @@ class RunFolder:
                 something else, to a run with another configuration, or to one that is running now;
                 or it holds results and `resume` is "never". The folder is untouched then.
         """
-        if Path(run_name).name != run_name or run_name in ("", ".."):
-            raise InputError(f"run_name={run_name!r}: expected a single folder name, without slashes")
+        if Path(run_name).name != run_name or run_name in ("", "..") or not is_one_line(run_name):
+            raise InputError(
+                f"run_name={run_name!r}: expected a single folder name, without slashes "
+                "and control characters"
+            )
         folder = cls(Path(output_dir).absolute() / run_name)
         asked = without_secrets(run_claim.plain(config))
         run_claim.refuse_strangers(folder.path)

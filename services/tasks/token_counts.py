@@ -45,4 +45,4 @@ def _load(tokenizer: str) -> Any:
         return loaded
     from transformers import AutoTokenizer  # for names on the hub and vocabulary files; takes seconds
 
-    return AutoTokenizer.from_pretrained(tokenizer).backend_tokenizer
+    return AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False).backend_tokenizer

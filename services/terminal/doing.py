@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from contracts.processes import timeline
 from services.terminal.readable import duration
+from services.terminal.visible import visible
 
 FIRST_S = 0.7
 AGAIN_S = 10.0
@@ -18,7 +19,7 @@ _under_way: list[object] = []  # innermost step last; only that one repeats its 
 def to_stderr(text: str) -> None:
     """Print `text` to standard error: standard output is for results."""
     with contextlib.suppress(OSError):  # standard error is closed
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

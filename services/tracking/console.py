@@ -26,6 +26,7 @@ from services.runs.changes import Observed, change, error_of, in_words, observed
 from services.runs.standard_errors import is_error, less_is_better
 from services.terminal.doing import doing
 from services.terminal.readable import with_error
+from services.terminal.screens import Screen
 from services.tracking.notebook import HEIGHT, WIDTH, NotebookScreen, is_notebook
 from services.tracking.screen import (
     ITERATION_S,
@@ -253,7 +254,7 @@ class LiveConsole(Console):
             return draw_frame(self.view, *size, time.monotonic())
 
 
-class LastingTerminal(Terminal):
+class LastingTerminal(Screen):
     """Terminal that ignores lost output, so that a run goes on after its window or `tee` is closed."""
 
     def on_broken_pipe(self) -> None:

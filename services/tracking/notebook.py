@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console as Terminal
 from rich.console import RenderableType
+
+from services.terminal.screens import Screen
 
 WIDTH, HEIGHT = 100, 34
 PAGE = (
@@ -51,7 +52,7 @@ class NotebookScreen:
 def _page(frame: RenderableType) -> Any:
     from IPython.display import HTML
 
-    paper = Terminal(
+    paper = Screen(
         width=WIDTH,
         height=HEIGHT,
         record=True,

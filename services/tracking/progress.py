@@ -13,7 +13,7 @@ class Progress(Console):
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(terminal)
         columns = (
-            TextColumn("{task.description:<10}"),
+            TextColumn("{task.description:<10}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

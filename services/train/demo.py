@@ -11,13 +11,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console as Terminal
 from rich.progress import track
 from rich.table import Table
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from services.runs.folder import RunFolder
 from services.terminal.doing import doing
+from services.terminal.screens import Screen
 
 NUMBERS = 100  # the vocabulary: 0 to 99, and an end
 ROW_LENGTH = 20
@@ -65,7 +65,7 @@ def make_start_model(folder: Path, seed: int) -> None:
         iterations=WARM_UP_STEPS,
     )
     rows = number_rows(seed)
-    terminal = Terminal()
+    terminal = Screen()
     shown = nullcontext() if terminal.is_terminal else doing("warming the model up")
     steps = range(WARM_UP_STEPS)
     bar = track(steps, description="     warm-up", console=terminal, disable=not terminal.is_terminal)
@@ -139,7 +139,7 @@ def as_rollout(index: int, row: Sequence[int], tokenizer: Any) -> Rollout:
 
 def show_result(folder: RunFolder, title: str, num_texts: int) -> None:
     """Print rewards and texts before and after training."""
-    terminal = Terminal()
+    terminal = Screen()
     terminal.print(f"\n{title}")
     table = Table()
     for column in ("", "before", "after"):
@@ -154,7 +154,7 @@ def show_result(folder: RunFolder, title: str, num_texts: int) -> None:
         folder.whole_predictions(last, "val"),
         strict=False,
     ):
-        terminal.print(f"[bold]{before['prompt_text']}[/] …")
+        terminal.print(f"{before['prompt_text']} …", style="bold", highlight=False)
         terminal.print(f"   before  {before['generated_text']}", style="dim", highlight=False)
         terminal.print(f"   after   {after['generated_text']}", highlight=False)
     run = os.path.relpath(folder.path)

@@ -149,8 +149,9 @@ def start(job: Job, number: int, total: int, command: str = "train") -> int:
 
 
 def _print_table(planned: list[Job], codes: list[int]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from services.terminal.screens import Screen
 
     folders = [RunFolder(job.folder) for job in planned]
     earns = any(REWARD in row for folder in folders for row in folder.rollout_info()[-1:])
@@ -159,7 +160,7 @@ def _print_table(planned: list[Job], codes: list[int]) -> None:
     table = Table("run", "iterations", f"{what}, training", f"{what}, validation", "exit code", caption=told)
     for job, folder, code in zip(planned, folders, codes, strict=True):
         table.add_row(job.run_name, *_results(folder, earns=earns), str(code))
-    Console().print(table)
+    Screen().print(table)
 
 
 def _results(folder: RunFolder, *, earns: bool) -> tuple[str, ...]:

@@ -1,0 +1,27 @@
+"""Cells of CSV files that people open in spreadsheets, which run a text that begins like a formula."""
+
+from typing import Any
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a formula
+
+
+def as_text(cell: Any) -> Any:
+    """Return a cell with an apostrophe before what a spreadsheet would run; numbers stay as they are.
+
+    >>> as_text("=1+1"), as_text("ppo"), as_text(-0.5)
+    ("'=1+1", 'ppo', -0.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell
+
+
+def text_of(cell: str) -> str:
+    """Return the text of which `as_text` made the cell.
+
+    >>> text_of("'=1+1"), text_of("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if cell[:1] == "'" and _is_formula(cell) else cell
+
+
+def _is_formula(cell: str) -> bool:
+    return cell.lstrip("'").startswith(FORMULA)
