@@ -222,9 +222,11 @@ class RewardServer:
         return scores
 
     def _fitting(self, returned: Any, samples: Sequence[Sample]) -> list[float | Grade | None]:
-        """Return the scores, all of whose places fit; errors as `_scores`."""
+        """Return the scores, all of whose spans fit; errors as `_scores`. A trial's tokens are made up."""
         scores = self._scores(returned, samples)
         for score, sample in zip(scores, samples, strict=True):
+            if not isinstance(score, Grade) or score.unit != "span":
+                continue
             if (wrong := misfit(score, sample)) is not None:
                 raise RewardError(f"score(): {wrong}")
         return scores

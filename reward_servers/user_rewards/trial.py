@@ -60,14 +60,28 @@ class Verdict:
             raise InputError(self.refusal) from (RaisedElsewhere(self.raised) if self.raised else None)
 
 
+def as_generated(sample: Sample) -> Sample:
+    """Return the sample as if a model had written its text in one answer, with a token for each word.
+
+    >>> as_generated(Sample("It is 42.")).num_tokens, as_generated(Sample("")).num_tokens
+    (3, 1)
+    """
+    return replace(sample, num_tokens=max(1, len(sample.text.split())), turns=(sample.text,))
+
+
 # For commands without prompts.
 MADE_UP = Trial(
-    tuple(Sample(text, "What is the answer?", (TEXTS[0],), {}, "trial/0") for text in TEXTS), are_real=False
+    tuple(as_generated(Sample(text, "What is the answer?", (TEXTS[0],), {}, "trial/0")) for text in TEXTS),
+    are_real=False,
 )
 
 
-def trial_of(prompts: Iterable[Prompt]) -> Trial:
-    """Make a trial of the first two prompts; the first text is a reference if there is one."""
+def trial_of(prompts: Iterable[Prompt], *, generated: bool = True) -> Trial:
+    """Make a trial of the first two prompts; the first text is a reference if there is one.
+
+    Args:
+        generated: whether a model will write the texts to judge; those of data come without their tokens.
+    """
     first = list(islice(prompts, len(TEXTS)))
     if not first:
         return MADE_UP
@@ -76,13 +90,18 @@ def trial_of(prompts: Iterable[Prompt]) -> Trial:
         Sample(text, prompt.text, prompt.references, prompt.meta, f"trial/{prompt.id}")
         for text, prompt in zip((good, *TEXTS[1:]), (first[0], first[-1]), strict=True)
     ]
-    return Trial(tuple(samples), are_real=True)
+    return Trial(tuple(map(as_generated, samples)) if generated else tuple(samples), are_real=True)
 
 
 def as_group(trial: Trial) -> Trial:
     """Return the trial with all its texts as answers to the first sample's prompt."""
     first = trial.samples[0]
-    return replace(trial, samples=tuple(replace(first, text=each.text) for each in trial.samples))
+    return replace(trial, samples=tuple(_answer(first, each) for each in trial.samples))
+
+
+def _answer(first: Sample, other: Sample) -> Sample:
+    """Return the first sample with the other's text."""
+    return replace(first, text=other.text, num_tokens=other.num_tokens, turns=other.turns)
 
 
 def is_tried(part: Part) -> bool:
@@ -113,6 +132,8 @@ def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by
         f"none of {len(trial.samples)} texts could be scored: {_in_a_line(reasons[0])}. A text that can't be "
         f"judged deserves a low score; the first one: {trial.samples[0].text[:200]!r}"
     )
+    if trial.samples[0].num_tokens is None and "NoneType" in str(reasons[0]):
+        refusal += ". sample.num_tokens is None, as nobody knows the tokens of a text from a file"
     raised = traceback_of(reasons[0]) if reasons[0] is not None else ""
     return Verdict(refusal=refusal, raised=raised) if trial.are_real else Verdict(warning=refusal)
 

@@ -158,7 +158,7 @@ class Annotation:
         retries = settings.value is not None and settings.retry_failed and num_failed(self.values) > 0
         if not (self.rewards.missing() or again or generates or retries):
             return
-        trial = trial_of(row.prompt for row in self.rows)
+        trial = trial_of((row.prompt for row in self.rows), generated=False)
         with _services(settings, trial, self.progress) as execute:
             self._begin("rewards", self.rewards, again)
             advance = self._advance("rewards")

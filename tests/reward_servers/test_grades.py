@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from contracts.rollout import Prompt
 from contracts.scores import Answer, Grade, Sample
 from reward_servers.combine import weighted_sum
 from reward_servers.local import LocalRewardClient
@@ -17,7 +18,7 @@ from reward_servers.serving.cache import key_of
 from reward_servers.serving.http import http_app
 from reward_servers.settings import Part, Sandbox
 from reward_servers.user_rewards.sandbox import SandboxedServer
-from reward_servers.user_rewards.trial import MADE_UP
+from reward_servers.user_rewards.trial import MADE_UP, Verdict, trial_of
 
 HERE = "tests.reward_servers.test_grades"
 GRADE = Grade(((0, 1, 0.5), (2, 3, 1.0)), {"format": 1.0}, "Well.")
@@ -31,9 +32,29 @@ def tokens(samples: Sequence[Sample]) -> list[Any]:
     return [[1.0] * len(sample.text.split()) for sample in samples]
 
 
+def characters(completions: Sequence[str]) -> list[Any]:
+    return [[1.0] * len(text) for text in completions]
+
+
 async def awaits(completions: Sequence[str]) -> list[Any]:
     await asyncio.sleep(0)
     return [GRADE if text == "7 3" else 0.25 for text in completions]
+
+
+def tenths(samples: Sequence[Sample]) -> list[Any]:
+    return [[0.1] * sample.num_tokens for sample in samples]  # type: ignore[operator]
+
+
+def by_answer(samples: Sequence[Sample]) -> list[Any]:
+    return [Grade([float(len(answer)) for answer in sample.turns], by="turn") for sample in samples]
+
+
+class Together:
+    scores = "groups"
+
+    def score(self, samples: Sequence[Sample]) -> list[Any]:
+        assert all(sample.num_tokens == len(sample.text.split()) for sample in samples)
+        return tenths(samples)
 
 
 SAMPLES = [Sample("7 3"), Sample("8")]
@@ -79,6 +100,25 @@ def test_places_that_do_not_fit_cost_their_sample_alone() -> None:
     assert bad[0] is None and bad[1] is not None
     for told in ("reward tokens", "got 2 scores of tokens", "generated 3 tokens", "sample.num_tokens", "7 3"):
         assert told in bad[1]
+
+
+@pytest.mark.parametrize("name", ["tenths", "by_answer", "Together", "tokens"])
+def test_the_pages_scores_by_place_pass_each_trial(name: str) -> None:
+    part = Part(name=f"{HERE}:{name}")
+    for trial in (MADE_UP, trial_of([Prompt("p/0", "6 · 7?", ("It is 42.",))])):
+        assert RewardServer(part).try_out(trial) == Verdict()
+        assert LocalRewardClient([part]).try_out(trial) == []
+
+
+def test_own_counts_of_tokens_are_not_compared_with_a_trials_made_up_ones() -> None:
+    part = Part(name=f"{HERE}:characters")
+    assert RewardServer(part).try_out(MADE_UP) == Verdict()
+
+
+def test_a_text_from_a_file_has_no_tokens_and_the_refusal_says_so() -> None:
+    rows = trial_of([Prompt("p/0", "6 · 7?")], generated=False)
+    told = RewardServer(Part(name=f"{HERE}:tenths")).try_out(rows).refusal
+    assert "sample.num_tokens is None, as nobody knows the tokens of a text from a file" in told
 
 
 @pytest.mark.parametrize(

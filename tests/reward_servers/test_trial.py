@@ -51,7 +51,7 @@ def own(name: str) -> Part:
 
 def test_a_trial_has_the_runs_first_prompts() -> None:
     first, second = REAL.samples
-    assert first == Sample("42", "What is 6 · 7?", ("42",), {}, "trial/p/0")
+    assert first == Sample("42", "What is 6 · 7?", ("42",), {}, "trial/p/0", 1, turns=("42",))
     assert (second.text, second.prompt, second.references) == (TEXTS[1], "Who?", ("", "she"))
     (only, again) = trial_of([PROMPTS[1]]).samples
     assert (only.text, again.text) == ("she", TEXTS[1])
