@@ -345,9 +345,11 @@ def refuse_missing(tree: DictConfig) -> None:
     """Raise InputError where the tree has required keys without a value."""
     missing = sorted(_by_label(tree, key) for key in OmegaConf.missing_keys(tree))
     if missing:
-        hints = [next((hint for end, hint in HINTS.items() if key.endswith(end)), "…") for key in missing]
+        hints = [next((hint for end, hint in HINTS.items() if k.endswith(end)), "…") for k in missing]
         raise InputError(
-            "\n".join(f"{key} is required. Type {key}={hint}" for key, hint in zip(missing, hints, strict=True))
+            "\n".join(
+                f"{key} is required. Type {key}={hint}" for key, hint in zip(missing, hints, strict=True)
+            )
         )
 
 

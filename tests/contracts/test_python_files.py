@@ -126,7 +126,20 @@ def run(*overrides: str) -> Any:
         (lambda: GymnasiumText(class_path=f"{FILE}:Game").check(), None),
         (lambda: Factory(factory=f"{FILE}:Game").rewards_itself, True),
     ],
-    ids="task algorithm environment metric reward measure partner critic text tool gymnasium factory".split(),
+    ids=[
+        "task",
+        "algorithm",
+        "environment",
+        "metric",
+        "reward",
+        "measure",
+        "partner",
+        "critic",
+        "text",
+        "tool",
+        "gymnasium",
+        "factory",
+    ],
 )
 def test_a_file_can_be_named_for_each_kind(take: Callable[[], Any], expected: Any) -> None:
     assert take() == expected

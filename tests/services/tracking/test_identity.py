@@ -7,6 +7,7 @@ import pytest
 
 from services.runs.folder import RunFolder
 from services.tracking.identity import identity_of
+from services.tracking.settings import TrackingSettings
 from services.tracking.sinks import open_sink
 
 
