@@ -140,7 +140,7 @@ def _score(value: Any, where: str) -> float | tuple[float, ...] | tuple[Span, ..
         return tuple(
             (_place(start, where), _place(end, where), finite(score, where)) for start, end, score in value
         )
-    if wrong := next((each for each in value if isinstance(each, Iterable)), None):
+    if (wrong := next((each for each in value if _is_several(each)), None)) is not None:
         raise Misshapen(
             f"{where} returned {shown(value)}, in which {shown(wrong)} is neither a number nor a span; "
             "expected a number for each token, or spans (start, end, score)"
@@ -150,6 +150,11 @@ def _score(value: Any, where: str) -> float | tuple[float, ...] | tuple[Span, ..
 
 def _is_span(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 3
+
+
+def _is_several(value: Any) -> bool:
+    """Return whether a value holds others; an array of no dimension is a number, although it can iterate."""
+    return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
 def _place(value: Any, where: str) -> int:
