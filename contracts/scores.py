@@ -30,7 +30,7 @@ class Grade:
 
     score: float | Sequence[float] | Sequence[Span] | None
     values: Mapping[str, float] = field(default_factory=dict)  # to log, by name
-    comment: str = ""  # for people to read
+    comment: str = ""  # for people to read; cut at 10,000 characters
     by: Literal["token", "turn"] = "token"  # of a list of numbers
 
     @property

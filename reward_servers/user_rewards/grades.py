@@ -26,6 +26,7 @@ KEYS = (
 )  # of a record as JSON; `error` as `whetstone serve` has it
 NAME = re.compile(r"[A-Za-z0-9_\-./ ]{1,64}")  # what MLflow takes as a part of a metric's name
 MOST_VALUES = 64
+LONGEST = 10_000  # characters of a comment, which every rollout carries along
 UNITS = {"token": "the model generated {} tokens", "turn": "the model gave {} answers"}
 
 
@@ -35,6 +36,8 @@ class Misshapen(RewardError):
 
 def grade_of(value: Any, where: str) -> float | Grade | None:
     """Return a sample's score: a plain number as a float, anything more as a grade, None as None.
+
+    A comment is cut at 10,000 characters.
 
     >>> grade_of(1, "score()"), grade_of([0, 1], "score()"), grade_of({"score": 1}, "score()")
     (1.0, Grade(score=(0.0, 1.0), values={}, comment='', by='token'), 1.0)
@@ -55,7 +58,8 @@ def grade_of(value: Any, where: str) -> float | Grade | None:
     if value.by not in UNITS:
         raise Misshapen(f"{where} returned by={value.by!r}; expected 'token' or 'turn'")
     score = None if value.score is None else _score(value.score, where)
-    grade = Grade(score, _values(value.values, where), value.comment, value.by)
+    comment = value.comment if len(value.comment) <= LONGEST else value.comment[: LONGEST - 1] + "…"
+    grade = Grade(score, _values(value.values, where), comment, value.by)
     is_plain = not (isinstance(score, tuple) or grade.values or grade.comment)
     return score if is_plain else grade  # type: ignore[return-value]
 

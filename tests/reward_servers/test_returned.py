@@ -145,6 +145,8 @@ def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> Non
             Grade(1.0, {"format": 1.0}, "Well."),
         ),
         (Grade(np.float32(0.5), comment="Well."), Grade(0.5, comment="Well.")),  # type: ignore[arg-type]
+        (Grade(1.0, comment="x" * 10_001), Grade(1.0, comment="x" * 9_999 + "…")),
+        (Grade(1.0, comment="x" * 10_000), Grade(1.0, comment="x" * 10_000)),
         (Grade(None, comment="Not mine."), Grade(None, comment="Not mine.")),
         (Grade(1), 1.0),
         ({"score": 1.0, "error": None, "values": None, "comment": None}, 1.0),
