@@ -6,7 +6,7 @@
     compare it with another of its objects        the program answers
     compare it with plain data                    never equal; the program is not asked
     compute with it and plain data                refused, but for objects of a class that the tests construct
-    look for plain data in it                     the tests' process looks through what it yields
+    look for plain data in it                     so, too; in others the tests look at what they yield
 
 So an object whose `__eq__` is always true equals no number, and one whose `__sub__` is always 0 is near none.
 """
@@ -198,7 +198,7 @@ def _computed(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _contains(self: Any, one: Any) -> bool:
-    if is_of_the_program(one) or not hasattr(type(self), "__iter__"):
+    if is_of_the_program(one) or self._stand_in_is_made:
         return bool(self._stand_in_ask("special", self, CONTAINS, one))
     return any(one is other or one == other for other in self)
 

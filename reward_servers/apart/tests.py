@@ -30,6 +30,8 @@ _MODULES = (
     "numpy operator os random re statistics string sys time typing"
 )
 MODULES = frozenset(_MODULES.split())
+SHORT = {"np": "numpy"}  # names that tests use without an import
+ENDINGS = ("send", "throw", "next")  # methods that may end an iteration, as `__next__` may
 ERRORS = {
     name: kind
     for name, kind in vars(builtins).items()
@@ -53,6 +55,7 @@ class Program:
         self._stand_ins: dict[int, Any] = {}  # of the program's objects, by number
         self._numbers: dict[int, int] = {}  # of stand-ins that are functions or derived values, by id
         self._origins: dict[int, tuple[str, str]] = {}  # module and name of classes and functions, by id
+        self._ending: dict[int, Any] = {}  # functions that the tests got as ENDINGS, by id
         names = self.ask("names") if not called else ()
         self.names = _Names(self, {str(name) for name in names if hasattr(builtins, str(name))})
         for name in PROGRAM:
@@ -74,14 +77,24 @@ class Program:
         if printed := said.get("printed"):
             sys.stdout.write(str(printed))
         if "error" in said:
-            raise self._error(said["error"])
+            raise self._raised(self._error(said["error"]), do, args)
         given = [*args, *more.values()]
         for place, changed in said.get("changed", {}).items():
             updated(given[int(place)], read(changed, self._object))
         value = said["value"]
         if isinstance(value, list) and value[0] == "given":
             return given[value[1]]
-        return read(value, self._object)
+        one = read(value, self._object)
+        if do == "get" and args[1] in ENDINGS:
+            self._ending[id(one)] = one
+        return one
+
+    def _raised(self, error: BaseException, do: str, args: Sequence[Any]) -> BaseException:
+        """Return the error; one that would end a loop of the tests becomes another, as in a generator."""
+        ends = args[1] == "__next__" if do == "special" else do == "call" and id(args[0]) in self._ending
+        if not isinstance(error, StopIteration) or ends:
+            return error
+        return RuntimeError("the program raised StopIteration")
 
     def named(self, name: str) -> Any:
         """Return what the program calls by this name.
@@ -93,6 +106,9 @@ class Program:
         module, origin = self._origins.get(id(found), ("", ""))
         if module in MODULES and origin == name:
             return getattr(importlib.import_module(module), name, found)
+        module = SHORT.get(name, name)
+        if module in MODULES and _does_as_it_likes(found):
+            return importlib.import_module(module)
         if isinstance(found, ClassStandIn):
             found._class_name = name
         return found
@@ -289,7 +305,8 @@ class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         program = object.__getattribute__(self, "_stand_in_program")
         if name == "__all__":
-            return [one for one in program.ask("names") if not one.startswith("_")]
+            held = {*vars(builtins), *MODULES, *SHORT, *program.names}
+            return [one for one in program.ask("names") if not one.startswith("_") and one not in held]
         if self.__name__ == "__main__" and name in program.names:
             return program.names[name]
         if name.startswith("__"):
@@ -312,6 +329,11 @@ class _Module(types.ModuleType):
 
 def _text_of(error: BaseException) -> str:
     return str(error.__dict__.get("_stand_in_text", BaseException.__str__(error)))
+
+
+def _does_as_it_likes(found: Any) -> bool:
+    """Return whether the program answers for this value's attributes."""
+    return isinstance(found, ClassStandIn) or hasattr(type(found), "_stand_in_ask")
 
 
 def _names_in_classes(code: types.CodeType) -> Iterator[str]:
