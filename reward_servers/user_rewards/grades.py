@@ -55,7 +55,7 @@ def grade_of(value: Any, where: str) -> float | Grade | None:
         return Grade(alone) if isinstance(alone, tuple) else alone
     if not isinstance(value.comment, str) or not isinstance(value.values, Mapping):
         raise Misshapen(f"{where} returned {shown(value)}; expected values by name, and a text as comment")
-    if value.by not in UNITS:
+    if not isinstance(value.by, str) or value.by not in UNITS:
         raise Misshapen(f"{where} returned by={value.by!r}; expected 'token' or 'turn'")
     score = None if value.score is None else _score(value.score, where)
     comment = value.comment if len(value.comment) <= LONGEST else value.comment[: LONGEST - 1] + "…"
@@ -131,7 +131,7 @@ def _of_mapping(value: Mapping[Any, Any], where: str) -> Grade:
         value["score"],
         {} if value.get("values") is None else value["values"],
         "" if value.get("comment") is None else value["comment"],
-        value.get("by", "token"),
+        "token" if value.get("by") is None else value["by"],
     )
 
 

@@ -107,6 +107,7 @@ async def asynchronous() -> Any:
         ([{"score": 1.0, "values": {"a": "x"}}, 0.5], "value 'a', returned a str 'x', which is no number"),
         ([Grade(1.0, values=dict.fromkeys(map(str, range(65)), 0.0)), 0.5], "65 values of a text; expected"),
         ([Grade([1.0], by="word"), 0.5], "returned by='word'; expected 'token' or 'turn'"),  # type: ignore[arg-type]
+        ([{"score": [1.0], "by": []}, 0.5], "returned by=[]; expected 'token' or 'turn'"),
         ("x" * 500, "…; expected"),
     ],
 )
@@ -149,7 +150,8 @@ def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> Non
         (Grade(1.0, comment="x" * 10_000), Grade(1.0, comment="x" * 10_000)),
         (Grade(None, comment="Not mine."), Grade(None, comment="Not mine.")),
         (Grade(1), 1.0),
-        ({"score": 1.0, "error": None, "values": None, "comment": None}, 1.0),
+        ({"score": 1.0, "error": None, "values": None, "comment": None, "by": None}, 1.0),
+        ({"score": [1, 2], "by": None}, Grade((1.0, 2.0))),
         ({"score": None}, None),
     ],
 )
