@@ -56,7 +56,7 @@ def group_token_advantages(
     [[1.0, 0.5], [-1.0, 0.0]]
     """
     index_B, sizes_G = _indexed(groups_B)
-    last_B1 = mask_BT.long().sum(-1, keepdim=True) - 1
+    last_B1 = (mask_BT.long().sum(-1, keepdim=True) - 1).clamp(min=0)  # a row may have no token
     places_BT = (mask_BT.long() * 0 + 1).cumsum(-1) - 1
     held_BT = returns_BT.double().gather(1, places_BT.minimum(last_B1))
     means_GT = _sums(held_BT, index_B, sizes_G) / sizes_G[:, None]

@@ -73,6 +73,15 @@ def test_the_deviation_is_the_root_of_the_mean_variance_of_all_places() -> None:
     torch.testing.assert_close(found, expected / ((16 / 3) ** 0.5 + 1e-4))
 
 
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_row_without_tokens_earns_nothing_and_counts_as_a_return_of_zero(scale: bool) -> None:
+    mask_BT = torch.tensor([[True, True], [False, False]])
+    returns_BT = torch.tensor([[3.0, 2.0], [0.0, 0.0]])
+    found = group_token_advantages(returns_BT, mask_BT, torch.tensor([4, 4]), scale=scale)
+    deviation = (13 / 4) ** 0.5 + 1e-4 if scale else 1.0  # variances 9/2 and 2
+    torch.testing.assert_close(found, torch.tensor([[1.5, 1.0], [0.0, 0.0]]) / deviation)
+
+
 def test_a_penalty_belongs_to_the_whole_response() -> None:
     # DAPO's: 10 tokens at most, the last 2 of them dear: -1 for 10 tokens. KL in the reward: ½ · (1 + 1)
     inputs = replace(by_tokens([[1, *[0] * 9], [1, 0]], [4, 4]), max_tokens=10)
