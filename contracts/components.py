@@ -9,7 +9,7 @@ from typing import Any
 
 from contracts import objects
 from contracts.errors import InputError, did_you_mean
-from contracts.processes.python_files import is_file, module_name
+from contracts.processes.python_files import is_file, module_name, straight
 from contracts.processes.working_folder import hidden, search_last, working_folder
 from contracts.secrets.secret_values import remember_in
 from contracts.settings import Settings, build
@@ -84,6 +84,7 @@ def import_module(place: str, where: str) -> ModuleType:
         path = Path(working_folder() or "", place).absolute()
         if not path.is_file():
             raise InputError(f"{where}: there is no file {path}; give its place: FILE.py:NAME")
+        path = straight(path)
         name, shown = module_name(path), str(path)
     try:
         return importlib.import_module(name)

@@ -3,6 +3,7 @@
 A class of such a file travels to other processes by its module's name, so the name holds the file's path.
 """
 
+import os
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -24,8 +25,14 @@ def is_file(place: str) -> bool:
     return place.endswith(SUFFIX)
 
 
+def straight(path: Path) -> Path:
+    """Return the path of a file without `..`, but where that leads elsewhere: behind a linked folder."""
+    found = Path(os.path.normpath(path))
+    return found if found.is_file() and found.samefile(path) else path
+
+
 def module_name(path: Path) -> str:
-    """Return the name of a file's module; `path` is absolute.
+    """Return the name of a file's module; `path` is absolute, and straight.
 
     >>> module_name(Path("/home/ada/short.py"))
     '∕home∕ada∕short․py'

@@ -160,8 +160,17 @@ print(pickle.load(open("packed", "rb")).half)"""
 
 
 def test_a_file_is_imported_once_by_any_of_its_names(folder: Path) -> None:
-    modules = {import_module(place, "here") for place in (FILE, f"./{FILE}", str(folder / FILE))}
-    assert len(modules) == 1
+    places = (FILE, f"./{FILE}", str(folder / FILE), f"../{folder.name}/{FILE}", f"a.b/../{FILE}")
+    assert len({import_module(place, "here") for place in places}) == 1
+
+
+def test_a_way_back_from_a_linked_folder_is_followed(folder: Path) -> None:
+    (folder / "far/off").mkdir(parents=True)
+    (folder / "link").symlink_to(folder / "far/off")
+    (folder / "far/here.py").write_text("PLACE = 'far'\n")
+    (folder / "here.py").write_text("PLACE = 'near'\n")
+    assert import_module("link/../here.py", "here").PLACE == "far"
+    assert import_module("far/../here.py", "here").PLACE == "near"
 
 
 @pytest.mark.parametrize(
