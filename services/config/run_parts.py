@@ -6,7 +6,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, PrivateAttr
+from pydantic import Field, PlainValidator, PrivateAttr, ValidatorFunctionWrapHandler, field_validator
 
 from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Sampling
@@ -76,10 +76,26 @@ class RunParts(Settings):
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of the components
     _sides: dict[Split, Side] = PrivateAttr(default_factory=dict)  # where long prompts are cut
 
+    @field_validator("evaluate_every", mode="wrap")
+    @classmethod
+    def _counts_iterations(cls, value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            if not isinstance(value, bool):
+                return parse(value)
+            value = "yes" if value else "no"  # YAML reads `no` as false
+        except ValueError:
+            pass
+        raise ValueError(f"got {value!r}; expected a number of iterations, 0, or {NEVER}")
+
     @property
     def group_size(self) -> int:
         """Return the number of rollouts of each prompt: the given one, or the algorithm's default."""
         return self.rollout.group_size or self.algorithm.traits.default_group_size or 1
+
+    @property
+    def most_rollouts(self) -> int:
+        """Return how many rollouts an iteration may have: those of one token each, where tokens count."""
+        return (self.rollout.tokens_per_iteration or self.rollout.prompts_per_iteration) * self.group_size
 
     @property
     def algorithm_name(self) -> str:
@@ -170,7 +186,7 @@ class RunParts(Settings):
     @property
     def _passes(self) -> PassInputs:
         return PassInputs(
-            num_rollouts=self.rollout.prompts_per_iteration * self.group_size,
+            num_rollouts=self.most_rollouts,
             restricts=self.sampling().excludes_tokens and self.learner.behavior == "exact",
             has_data=bool(self.data),
             drops_out=self.model.any_dropout(self.algorithm),

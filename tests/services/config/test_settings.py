@@ -51,9 +51,15 @@ def test_components_are_made_and_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"evaluate_every": -1},
-            r"^evaluate_every: got -1; .*greater than or equal to 0\nevaluate_every: got",
+        *(
+            (
+                {"evaluate_every": value},
+                f"^evaluate_every: got {shown}; expected a number of iterations, 0, or never$",
+            )
+            for value, shown in (
+                *((-1, "-1"), ("no", "'no'"), (False, "'no'"), (True, "'yes'"), (None, "None")),
+                *((0.5, "0.5"), ("Never", "'Never'"), ([], r"\[\]")),
+            )
         ),
         (
             {"evaluate_every": "never", "keep_best": "val/loss"},
