@@ -93,11 +93,6 @@ class RunParts(Settings):
         return self.rollout.group_size or self.algorithm.traits.default_group_size or 1
 
     @property
-    def most_rollouts(self) -> int:
-        """Return how many rollouts an iteration may have: those of one token each, where tokens count."""
-        return (self.rollout.tokens_per_iteration or self.rollout.prompts_per_iteration) * self.group_size
-
-    @property
     def algorithm_name(self) -> str:
         return str(self._given["algorithm"]["name"])
 
@@ -186,7 +181,7 @@ class RunParts(Settings):
     @property
     def _passes(self) -> PassInputs:
         return PassInputs(
-            num_rollouts=self.most_rollouts,
+            num_rollouts=self.rollout.prompts_per_iteration * self.group_size,
             restricts=self.sampling().excludes_tokens and self.learner.behavior == "exact",
             has_data=bool(self.data),
             drops_out=self.model.any_dropout(self.algorithm),
