@@ -14,6 +14,7 @@ from rollout_workers.engines.written_text import WrittenText
 from services.models.tokenizer import load_tokenizer
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # stands for a character of which a token has only some bytes
+MOST_BYTES = 4  # of a character in UTF-8; what so many tokens don't complete is broken
 
 Written = Callable[[Sequence[int]], str]
 
@@ -21,7 +22,8 @@ Written = Callable[[Sequence[int]], str]
 def token_ends(tokens: Sequence[int], written: Written) -> list[int]:
     """Return for each token how many characters of the text are complete with it.
 
-    Only a few tokens are written at a time: a token's text may depend on the one before it.
+    Only a few tokens are written at a time: a token's text may depend on the one before it. Bytes that are
+    no character are counted up to three tokens late.
 
     >>> words = {0: "3", 1: " 7", 2: " 51", 9: ""}
     >>> token_ends([0, 1, 2, 9], lambda tokens: "".join(words[token] for token in tokens))
@@ -30,14 +32,29 @@ def token_ends(tokens: Sequence[int], written: Written) -> list[int]:
     ends: list[int] = []
     first = done = count = 0  # the text of tokens[first:done] is known, and whole
     for number in range(1, len(tokens) + 1):
-        before, now = written(tokens[first:done]), written(tokens[first:number])
-        if not now.endswith(UNFINISHED):
-            count += len(now) - len(before)
-            first, done = done, number
+        if (known := _known(tokens, first, done, number, written)) > done:
+            count += len(written(tokens[first:known])) - len(written(tokens[first:done]))
+            first, done = done, known
         ends.append(count)
     if ends:
         ends[-1] = len(written(tokens))
     return ends
+
+
+def _known(tokens: Sequence[int], first: int, done: int, number: int, written: Written) -> int:
+    """Return up to which of `tokens[:number]` the text is final, as it is up to `done`.
+
+    Among broken bytes it is final before the last ones that may still begin a character.
+    """
+    now = written(tokens[first:number])
+    if not now.endswith(UNFINISHED):
+        return number
+    if number - done < MOST_BYTES:
+        return done
+    for place in range(number - 1, done, -1):
+        if written(tokens[first:place]) + written(tokens[place:number]) == now:
+            return place
+    return number
 
 
 class TokenPlaces:

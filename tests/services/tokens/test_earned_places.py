@@ -1,10 +1,13 @@
 """Where scores by token, turn and span land in a rollout, and what it keeps of records."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from contracts.errors import RunError
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
@@ -144,3 +147,30 @@ def test_real_tokens_end_where_their_characters_do(text: str) -> None:
     assert places(
         Turn((1,), tuple(tokens), text, (0.0,) * len(tokens), (0,) * len(tokens)), [0], tokenizer.decode
     ) == [len(text[0].encode()) - 1]
+
+
+def as_bytes(tokens: Sequence[int]) -> str:
+    return bytes(tokens).decode(errors="replace")
+
+
+@given(st.lists(st.sampled_from([*b"\xf0\x9f\x8e\x89\xe6\x9d\xb1\xc3\xbca \xff\x80"]), max_size=30))
+@example([*b"\xf0\x9f\x8e\xf0\x9f\x8e\x89"])  # three bytes of a character, then the whole one
+def test_behind_broken_bytes_tokens_end_where_their_characters_do(broken: list[int]) -> None:
+    tokens = [*broken, *"Grüße 🎉".encode()]
+    decoder, seen = getincrementaldecoder("utf-8")("replace"), 0
+    expected = [seen := seen + len(decoder.decode(bytes([token]))) for token in tokens]
+    ends = token_ends(tokens, as_bytes)
+    assert ends[len(broken) :] == expected[len(broken) :]
+    assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize("byte", [0x80, 0xF0, 0xFF])
+def test_broken_bytes_are_read_a_few_at_a_time(byte: int) -> None:
+    lengths = []
+
+    def counted(tokens: Sequence[int]) -> str:
+        lengths.append(len(tokens))
+        return as_bytes(tokens)
+
+    assert token_ends([byte] * 500, counted)[-1] == 500
+    assert sorted(lengths)[-2] <= 8 and len(lengths) < 500 * 10
