@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from contracts.rollout import Rollout
+from contracts.rollout import Rollout, Turn
 
 
 def by_role(rollouts: Sequence[Rollout]) -> list[Rollout]:
@@ -26,3 +26,25 @@ def by_role(rollouts: Sequence[Rollout]) -> list[Rollout]:
         for rollout in rollouts
         for role in rollout.roles
     ]
+
+
+def earned(turns: Sequence[Turn], *, by_token: bool, discount: float = 1.0) -> tuple[float, ...]:
+    """Return what rollouts of a group are compared by: a role's score, and what tokens before the last earn.
+
+    Two rollouts teach nothing by their difference if these are equal.
+
+    Args:
+        by_token: whether the algorithm credits tokens with their own rewards.
+        discount: the factor on a reward for each turn before it.
+
+    Example: a turn's tokens with 0.5, 0 and 1 are `(1.5, 0, 0.5)`: the sum, and a place with its reward.
+    """
+    total = sum(discount**number * (turn.reward or 0.0) for number, turn in enumerate(turns))
+    if not by_token or not any(turn.token_rewards for turn in turns):
+        return (total,)
+    rewards = [
+        reward
+        for turn in turns
+        for reward in turn.token_rewards or (*[0.0] * (turn.num_tokens - 1), turn.reward or 0.0)
+    ]
+    return total, *(x for place, reward in enumerate(rewards[:-1]) if reward for x in (place, reward))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
+from contracts.roles import earned
 from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
 from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
 from learner.functional.aggregation import Aggregation, sum_by_response, token_weights
@@ -86,17 +87,8 @@ class CriticFree(Algorithm):
         return [each for each in rollouts if any(len(rewards[each.group, role]) > 1 for role in each.roles)]
 
     def _earned(self, rollout: Rollout, role: str) -> tuple[float, ...]:
-        """Return the rollout's score, and what tokens before the last earn of it, each with its place."""
         own = [turn for turn in rollout.turns if turn.role == role]
-        total = sum(self.turn_gamma**k * (turn.reward or 0.0) for k, turn in enumerate(own))
-        if not self.uses_token_rewards or not any(turn.token_rewards for turn in own):
-            return (total,)
-        earned = [
-            reward
-            for turn in own
-            for reward in turn.token_rewards or (*[0.0] * (turn.num_tokens - 1), turn.reward or 0.0)
-        ]
-        return total, *(x for place, reward in enumerate(earned[:-1]) if reward for x in (place, reward))
+        return earned(own, by_token=self.uses_token_rewards, discount=self.turn_gamma)
 
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]

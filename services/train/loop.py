@@ -190,8 +190,16 @@ class Assembly:
         prompted = settings.data is None and not settings.plays  # other batches have other limits
         longest = settings.prompt_limit("train").max_tokens if prompted else None
         of_parts = {name: run.reward for name, run in settings.parts.items()}
+        discount = settings.algorithm.turn_discount
         info = IterationInfo(
-            source.rewards, settings.plays, clients.rewards, settings.measures, longest, of_parts
+            source.rewards,
+            settings.plays,
+            clients.rewards,
+            settings.measures,
+            longest,
+            of_parts,
+            by_token=settings.algorithm.uses_token_rewards,
+            discount=1.0 if discount is None else discount,
         )
         loop = LoopSettings(
             settings.run_name,

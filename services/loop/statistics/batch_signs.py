@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from contracts.roles import by_role
+from contracts.roles import by_role, earned
 from contracts.rollout import Rollout
 
 GRAM = 4  # tokens that are compared as one
@@ -38,13 +38,19 @@ def _num_different(tokens: np.ndarray, count: int) -> int:
 
 
 def batch_signs(
-    rollouts: Sequence[Rollout], longest_prompt: int | None = None, *, is_judged: bool = True
+    rollouts: Sequence[Rollout],
+    longest_prompt: int | None = None,
+    *,
+    is_judged: bool = True,
+    by_token: bool = False,
+    discount: float = 1.0,
 ) -> dict[str, float]:
     """Return a batch's signs of trouble.
 
     Args:
         longest_prompt: tokens to which longer prompts are cut; None: none is.
         is_judged: whether the rollouts have rewards.
+        by_token, discount: how the algorithm compares rollouts, as in `contracts.roles.earned`.
 
     Example: `{"response_repetition/mean": 0.02, "reward/min": 0.0, "reward/max": 1.0,
     "reward/length_correlation": -0.1, "groups/constant": 0.25, "prompts/cut": 0.0}`. A batch without groups,
@@ -61,9 +67,10 @@ def batch_signs(
         lengths = [rollout.num_generated for rollout in rollouts]
         if len(set(totals)) > 1 and len(set(lengths)) > 1:
             found["reward/length_correlation"] = statistics.correlation(totals, lengths)
-        rewards: dict[int, list[float]] = {}
-        for each, reward in zip(roles, own, strict=True):
-            rewards.setdefault(each.group, []).append(reward)
+        rewards: dict[int, list[tuple[float, ...]]] = {}
+        for each in roles:
+            compared = earned(each.turns, by_token=by_token, discount=discount)
+            rewards.setdefault(each.group, []).append(compared)
         groups = [group for group in rewards.values() if len(group) > 1]
         if groups:
             found["groups/constant"] = statistics.fmean(len(set(group)) == 1 for group in groups)

@@ -42,6 +42,8 @@ class IterationInfo:
     measures: Measures
     longest_prompt: int | None = None  # tokens to which longer prompts are cut
     of_parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)  # rewards of a mixture's parts
+    by_token: bool = False  # whether the algorithm credits tokens with their own rewards
+    discount: float = 1.0  # of a reward for each turn before it
 
     def is_judged(self, batch: Collected) -> bool:
         """Tell whether rewards judged the rollouts: the ranks and labels of a data set are no rewards."""
@@ -55,7 +57,14 @@ class IterationInfo:
         """
         rollouts, is_judged = done.batch.rollouts, self.is_judged(done.batch)
         info = rollout_info(done.batch, done.trained, done.pushed, done.seconds, is_judged=is_judged)
-        info |= {**done.described, **batch_signs(rollouts, self.longest_prompt, is_judged=is_judged)}
+        info |= done.described
+        info |= batch_signs(
+            rollouts,
+            self.longest_prompt,
+            is_judged=is_judged,
+            by_token=self.by_token,
+            discount=self.discount,
+        )
         if self.plays:
             info |= play_statistics(done.batch)
         if self.of_parts:

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
+from learner.algorithms.critic_free import CriticFree
+from learner.algorithms.dapo import DAPO
+from learner.algorithms.rloo import RLOO
 from services.loop.statistics.batch_signs import batch_signs, repetition
 from services.loop.statistics.rollout_statistics import reward_statistics
 
@@ -37,6 +40,33 @@ def test_each_sign_is_as_worked_by_hand() -> None:
             "prompts/cut": 0.5,
         }
     )
+
+
+def by_tokens(rewards: tuple[float, ...], group: int) -> Rollout:
+    one = rollout((1,) * len(rewards), 0.0, group)
+    return replace(one, turns=(one.turns[0].with_reward(sum(rewards), rewards),))
+
+
+@pytest.mark.parametrize("algorithm", [DAPO(), RLOO(drop_constant_groups=True)])
+def test_constant_groups_are_those_that_the_learner_would_drop(algorithm: CriticFree) -> None:
+    batch = [
+        *(by_tokens((1.0, 0.0, 0.0), 0), by_tokens((0.0, 1.0, 0.0), 0)),  # equal sums, at other tokens
+        *(by_tokens((0.0, 1.0), 1), by_tokens((0.0, 0.0, 1.0), 1)),  # as scores of texts
+    ]
+    kept = {each.group for each in algorithm.teaching(batch)}
+    assert kept == ({0} if algorithm.uses_token_rewards else set())
+    found = batch_signs(batch, by_token=algorithm.uses_token_rewards)
+    assert found["groups/constant"] == 1 - len(kept) / 2
+
+
+def test_turns_are_discounted_as_the_learner_does() -> None:
+    early, late = (
+        replace(rollout((1,), None), turns=tuple(rollout((1,), reward).turns[0] for reward in rewards))
+        for rewards in ((1.0, 0.0), (0.0, 1.0))
+    )
+    for gamma in (0.5, 1.0):
+        kept = DAPO(turn_gamma=gamma).teaching([early, late])
+        assert batch_signs([early, late], discount=gamma)["groups/constant"] == (0.0 if kept else 1.0)
 
 
 def debate(group: int, won: float) -> Rollout:
