@@ -5,6 +5,7 @@ Nothing here is trusted: the program may change all of it. Then it merely gives 
 
 import asyncio
 import builtins
+import contextlib
 import inspect
 import io
 import sys
@@ -12,8 +13,10 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from reward_servers.apart.errors import base_error, library_error, library_name
+from reward_servers.apart.foreign import foreign, foreign_class
 from reward_servers.apart.link import Link, Lost, Message
-from reward_servers.apart.plain import BASES, MUTABLE, base_of, is_mutable, read, written
+from reward_servers.apart.plain import BASES, MUTABLE, base_of, is_mutable, read, updated, written
 from reward_servers.apart.special import SPECIAL
 
 FUNCTIONS = (
@@ -31,6 +34,10 @@ class Program:
         self._link = Link(file, self._answer)
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}  # by id; the objects are kept, so that no id comes twice
+        self._foreign: dict[int, Any] = {}  # what stands for the tests' objects, by number
+        self._said: dict[int, Any] = {}  # how the tests said these, by id
+        self._kinds: dict[int, type] = {}  # their classes, by number
+        self._raised: dict[int, tuple[BaseException, int]] = {}  # errors of the tests, by id
         self._printed = sys.stdout = io.StringIO()
         sys.stdin = _Input(self._line)  # type: ignore[assignment]
         builtins.input = self._input
@@ -57,25 +64,31 @@ class Program:
 
     def _answer(self, said: Message) -> Message:
         answer: dict[str, Any]
+        given: list[Any] = []
+        before = [*said.get("args", ()), *said.get("more", {}).values()]
         try:
             args = [read(one, self._object) for one in said.get("args", ())]
             more = {name: read(one, self._object) for name, one in said.get("more", {}).items()}
-            value = self._deeds[said["do"]](*args, **more)
             given = [*args, *more.values()]
+            value = self._deeds[said["do"]](*args, **more)
             place = next((n for n, one in enumerate(given) if one is value and is_mutable(one)), None)
             answer = {"value": ["given", place]} if place is not None else {"value": self._written(value)}
-            before = [*said.get("args", ()), *said.get("more", {}).values()]
-            changed = {
-                str(place): self._written(one)
-                for place, one in enumerate(given)
-                if is_mutable(one) and self._known(one) != before[place]
-            }
-            answer |= {"changed": changed} if changed else {}
+            answer |= self._changed(given, before)
         except (Lost, MemoryError):
             raise
         except BaseException as error:
             answer = {"error": self._error(error)}
+            with contextlib.suppress(Exception):
+                answer |= self._changed(given, before)
         return answer | self._what_was_printed()
+
+    def _changed(self, given: Sequence[Any], before: Sequence[Any]) -> dict[str, Any]:
+        changed = {
+            str(place): self._written(one)
+            for place, one in enumerate(given)
+            if is_mutable(one) and self._known(one) != before[place]
+        }
+        return {"changed": changed} if changed else {}
 
     def _ask(self, do: str, *args: Any, **more: Any) -> Any:
         """Return what the tests' process answers; raise what it raised."""
@@ -87,9 +100,10 @@ class Program:
                 **self._what_was_printed(),
             }
         )
+        for place, changed in said.get("changed", {}).items():
+            updated(args[int(place)], read(changed, self._object))
         if "error" in said:
-            kind, args = self._kind(said["error"][0]), read(said["error"][1], self._object)
-            raise kind(*args)
+            raise self._error_of_tests(*said["error"])
         return read(said["value"], self._object)
 
     def _what_was_printed(self) -> dict[str, str]:
@@ -127,13 +141,11 @@ class Program:
         return written(value, self._reference)
 
     def _reference(self, value: Any) -> Any:
-        if isinstance(value, _Foreign):
-            return ["tests", object.__getattribute__(value, "number")]
-        return ["program", self._numbers.get(id(value), -1)]
+        return self._said.get(id(value)) or ["program", self._numbers.get(id(value), -1)]
 
     def _described(self, value: Any) -> Any:
-        if isinstance(value, _Foreign):
-            return ["tests", object.__getattribute__(value, "number")]
+        if id(value) in self._said:
+            return self._said[id(value)]
         if id(value) in self._numbers:
             return ["program", self._numbers[id(value)]]
         if isinstance(value, BaseException):
@@ -167,14 +179,25 @@ class Program:
 
     def _error(self, error: BaseException) -> list[Any]:
         def text_of(value: Any) -> Any:
-            return self._reference(value) if id(value) in self._numbers else repr(value)
+            is_known = id(value) in self._numbers or id(value) in self._said
+            return self._reference(value) if is_known else repr(value)
 
         more = {name: written(one, text_of) for name, one in vars(error).items() if isinstance(name, str)}
-        return [self._kind_said(type(error)), written(error.args, text_of), str(error), more]
+        _, number = self._raised.get(id(error), (None, None))
+        return [self._kind_said(type(error)), written(error.args, text_of), str(error), more, number]
+
+    def _error_of_tests(self, kind: Any, args: Any, number: int | None) -> BaseException:
+        error = _made(self._kind(kind), read(args, self._object))
+        if number is not None:
+            self._raised[id(error)] = error, number
+        return error
 
     def _kind_said(self, kind: type) -> Any:
-        is_known = getattr(builtins, kind.__name__, None) is kind
-        return kind.__name__ if is_known else self._described(kind)
+        if getattr(builtins, kind.__name__, None) is kind:
+            return kind.__name__
+        if known := library_name(kind):
+            return ["library error", *known, self._kind_said(base_error(kind))]
+        return self._described(kind)
 
     def _kind(self, said: Any) -> type[BaseException]:
         kind = getattr(builtins, said) if isinstance(said, str) else self._object(said)
@@ -187,36 +210,23 @@ class Program:
         if said[0] == "error type":
             return self._kind(said[1])
         if said[0] == "error":
-            return self._kind(said[1][0])(*read(said[1][1], self._object))
-        return _Foreign(self._ask, said[1])
+            return _made(self._kind(said[1][0]), read(said[1][1], self._object))
+        if said[0] == "library error":
+            return library_error(said[1], said[2]) or self._kind(said[3])
+        number = int(said[1])
+        if number not in self._foreign:
+            self._foreign[number] = one = self._stands_for(said)
+            self._said[id(one)] = said
+        return self._foreign[number]
 
-
-class _Foreign:
-    """An object of the tests: it is called, iterated, or has attributes, all in the tests' process."""
-
-    def __init__(self, ask: Callable[..., Any], number: int) -> None:
-        object.__setattr__(self, "ask", ask)
-        object.__setattr__(self, "number", number)
-
-    def __call__(self, *args: Any, **more: Any) -> Any:
-        return object.__getattribute__(self, "ask")("call", self, *args, **more)
-
-    def __iter__(self) -> Any:
-        ask = object.__getattribute__(self, "ask")
-        iterator = ask("iterate", self)
-        while (one := ask("next", iterator)) != []:
-            yield one[0]
-
-    def __next__(self) -> Any:
-        if (one := object.__getattribute__(self, "ask")("next", self)) == []:
-            raise StopIteration
-        return one[0]
-
-    def __getattr__(self, name: str) -> Any:
-        return object.__getattribute__(self, "ask")("get", self, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        object.__getattribute__(self, "ask")("set", self, name, value)
+    def _stands_for(self, said: Sequence[Any]) -> Any:
+        """Return what stands for an object of the tests: an exception's class, or an object."""
+        if said[0] == "tests error":
+            return type(said[2], (self._kind(said[3]),), {"__module__": "__main__"})
+        number = int(said[2])
+        if number not in self._kinds:
+            self._kinds[number] = foreign_class(*self._ask("class", number))
+        return foreign(self._kinds[number], self._ask)
 
 
 class _Input(io.TextIOBase):
@@ -233,6 +243,13 @@ class _Input(io.TextIOBase):
 
     def read(self, size: int | None = -1, /) -> str:
         return "".join(iter(self._line, ""))
+
+
+def _made(kind: type[BaseException], args: Sequence[Any]) -> BaseException:
+    try:
+        return kind(*args)
+    except TypeError:
+        return kind.__new__(kind, *args)
 
 
 def _has(kind: type, name: str) -> bool:

@@ -12,9 +12,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from reward_servers.apart.errors import base_error, library_error, library_name
+from reward_servers.apart.given import is_defined_by_tests, is_public, place, special_methods
 from reward_servers.apart.link import Link, Message
-from reward_servers.apart.plain import base_of, read, updated, written
-from reward_servers.apart.special import SPECIAL
+from reward_servers.apart.plain import base_of, is_mutable, read, updated, written
+from reward_servers.apart.special import COPIES, SPECIAL
 from reward_servers.apart.stand_ins import (
     ClassStandIn,
     StandIn,
@@ -52,6 +54,9 @@ class Program:
     def __init__(self, file: int, called: Sequence[str]) -> None:
         self._link = Link(file, self._answer)
         self._objects: list[Any] = []  # of the tests, by number
+        self._places: dict[Any, int] = {}  # their numbers, by identity
+        self._kinds: list[type] = []  # their classes, which the program can't call: `type` makes any class
+        self._own_errors: list[BaseException] = []  # that the tests raised and the program may pass on
         self._stand_ins: dict[int, Any] = {}  # of the program's objects, by number
         self._numbers: dict[int, int] = {}  # of stand-ins that are functions or derived values, by id
         self._origins: dict[int, tuple[str, str]] = {}  # module and name of classes and functions, by id
@@ -76,11 +81,11 @@ class Program:
         said = self._link.ask(message)
         if printed := said.get("printed"):
             sys.stdout.write(str(printed))
+        given = [*args, *more.values()]
+        for number, changed in said.get("changed", {}).items():
+            updated(given[int(number)], read(changed, self._object))
         if "error" in said:
             raise self._raised(self._error(said["error"]), do, args)
-        given = [*args, *more.values()]
-        for place, changed in said.get("changed", {}).items():
-            updated(given[int(place)], read(changed, self._object))
         value = said["value"]
         if isinstance(value, list) and value[0] == "given":
             return given[value[1]]
@@ -121,10 +126,20 @@ class Program:
         try:
             args = [read(one, self._object) for one in said["args"]]
             more = {str(name): read(one, self._object) for name, one in said["more"].items()}
-            return {"value": written(self._done(said["do"], *args, **more), self._described)}
+            value = written(self._done(said["do"], *args, **more), self._described)
+            changed = {
+                str(n): now
+                for n, one in enumerate(args)
+                if is_mutable(one) and (now := written(one, self._described)) != said["args"][n]
+            }
+            return {"value": value, **({"changed": changed} if changed else {})}
         except Exception as error:
             args = [one if isinstance(one, str | int) else repr(one) for one in error.args]
-            return {"error": [self._kind_said(type(error)), written(args, repr)]}
+            number = None
+            if is_defined_by_tests(error):
+                number = len(self._own_errors)
+                self._own_errors.append(error)
+            return {"error": [self._kind_said(type(error)), written(args, repr), number]}
 
     def _done(self, do: str, *args: Any, **more: Any) -> Any:
         """Do one of the few things that a program may do to the tests' objects."""
@@ -143,10 +158,18 @@ class Program:
         if do == "next":
             one = next(of, LAST)
             return [] if one is LAST else [one]
-        name = str(rest[0])
-        if name.startswith("_") or type(of).__module__ != "__main__":
-            raise AttributeError(name)
-        return getattr(of, name) if do == "get" else setattr(of, name, rest[1])
+        if do == "class":
+            return [self._kinds[of].__name__, special_methods(self._kinds[of])]
+        return self._done_to(do, of, str(rest[0]), *rest[1:], **more)
+
+    def _done_to(self, do: str, of: Any, name: str, *args: Any, **more: Any) -> Any:
+        if do == "special" and place(of) in self._places and name in (*special_methods(type(of)), *COPIES):
+            return SPECIAL[name](of, *args, **more)
+        if do == "set" and is_defined_by_tests(of) and not name.startswith("_"):
+            return setattr(of, name, *args)
+        if do == "get" and is_public(of, name):
+            return getattr(of, name)
+        raise AttributeError(name)
 
     # What is said of objects
 
@@ -161,13 +184,28 @@ class Program:
         plain = base_of(value)
         if plain is not value:
             return written(plain, self._described)
-        self._objects.append(value)
-        return ["tests", len(self._objects) - 1]
+        if isinstance(value, type) and issubclass(value, BaseException):
+            if known := library_name(value):
+                return ["library error", *known, self._kind_said(base_error(value))]
+            if is_defined_by_tests(value):
+                base = self._kind_said(base_error(value))
+                return ["tests error", self._place_of(value), value.__name__, base]
+        if type(value) not in self._kinds:
+            self._kinds.append(type(value))
+        return ["tests", self._place_of(value), self._kinds.index(type(value))]
+
+    def _place_of(self, value: Any) -> int:
+        number = self._places.setdefault(place(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)
+        return number
 
     def _object(self, said: Sequence[Any]) -> Any:
         """Return the stand-in of a program's object, or an object of the tests."""
-        if said[0] == "tests":
+        if said[0] in ("tests", "tests error"):
             return self._objects[said[1]]
+        if said[0] == "library error":
+            return library_error(str(said[1]), str(said[2])) or self._kind(said[3])
         if said[0] == "error":
             return self._error(said[1])
         if said[0] == "error type":
@@ -241,7 +279,9 @@ class Program:
         return asked
 
     def _error(self, said: Sequence[Any]) -> BaseException:
-        kind, args, text, more = said
+        kind, args, text, more, number = said
+        if number is not None:
+            return self._own_errors[number]
         kind, args = self._kind(kind), read(args, self._object)
         try:
             error = kind(*args)
@@ -259,10 +299,11 @@ class Program:
         return kind
 
     def _kind_said(self, kind: type) -> Any:
-        known = next(
-            (base for base in kind.__mro__ if id(base) in self._numbers or base in ERRORS.values()), None
-        )
-        return known.__name__ if known is not None and known in ERRORS.values() else self._described(known)
+        while kind not in ERRORS.values():
+            if id(kind) in self._numbers or library_name(kind) or is_defined_by_tests(kind):
+                return self._described(kind)
+            kind = base_error(kind)
+        return kind.__name__
 
 
 class _Names(dict[str, Any]):
