@@ -13,6 +13,7 @@ from contracts.errors import WhetstoneError
 from contracts.records import by_position
 from contracts.turn import Turn as Turn
 
+COOLEST = 0.01  # temperature above 0, as in vLLM: a division of logits by less may overflow
 PART = "part"  # key of the meta data under which a prompt of a mixture has the name of its part
 
 
@@ -73,7 +74,7 @@ class Sampling:
 
     max_tokens: int
     min_tokens: int = 0
-    temperature: float = 1.0
+    temperature: float = 1.0  # 0: greedy; between 0 and COOLEST, it becomes COOLEST
     top_k: int = 0  # 0: no limit
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
@@ -85,6 +86,10 @@ class Sampling:
     ignore_eos: bool = False  # write on behind an end token, up to `max_tokens`
     player: Literal["model", "expert", "random"] = "model"  # who acts in an environment
     example_rate: float = 0.0  # share of an environment's turns that a random valid action takes, untrained
+
+    def __post_init__(self) -> None:
+        if 0 < self.temperature < COOLEST:
+            object.__setattr__(self, "temperature", COOLEST)
 
     @property
     def excludes_tokens(self) -> bool:

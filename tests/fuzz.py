@@ -39,9 +39,10 @@ TOOL = st.fixed_dictionaries(
     }
 )
 SHORT = st.integers(1, 4)  # tokens: a fuzz is no benchmark
+TINY = st.sampled_from([5e-324, 1e-300, 1e-45, 1e-40, 1e-38, 1e-7, 1e-3])  # what float32 rounds to 0 and more
 SHARED: Mapping[str, st.SearchStrategy[Any]] = {
-    "temperature": st.floats(0, 2),
-    "top_p": st.floats(0.01, 1),
+    "temperature": st.floats(0, 2) | TINY,
+    "top_p": st.floats(0.01, 1) | TINY,
     "top_k": st.integers(-1, 300),
     "n": st.integers(1, 3),
     "seed": INTEGERS,
@@ -49,9 +50,9 @@ SHARED: Mapping[str, st.SearchStrategy[Any]] = {
     "stream": st.booleans(),
     "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
     "min_tokens": st.integers(0, 4),
-    "repetition_penalty": st.floats(0.5, 2),
-    "presence_penalty": st.floats(-2, 2),
-    "frequency_penalty": st.floats(-2, 2),
+    "repetition_penalty": st.floats(0.5, 2) | TINY,
+    "presence_penalty": st.floats(-2, 2) | TINY,
+    "frequency_penalty": st.floats(-2, 2) | TINY,
     "logit_bias": st.dictionaries(st.integers(0, 400).map(str), st.floats(-100, 100), max_size=3),
     "user": TEXTS,
     "ignore_eos": st.booleans(),

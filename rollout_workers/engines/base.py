@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from contracts.errors import WorkerError
 from contracts.rollout import FinishReason, Sampling
 from contracts.weights import WeightGroup, WeightManifest
 
@@ -42,6 +43,24 @@ class Generation:
     finish_reason: FinishReason
 
 
+class Undrawable(WorkerError):
+    """Requests whose sampling leaves no distribution, although the model's logits are finite.
+
+    The engine has dropped them, and can go on.
+
+    Args:
+        failed: the requests' ids.
+        finished: what the same step finished besides.
+    """
+
+    def __init__(self, failed: Collection[int], finished: Sequence[Generation]) -> None:
+        super().__init__(
+            "the sampling leaves no token to draw: the logits overflow, or every token is excluded; "
+            "expected a temperature, a repetition penalty or a mask that changes them less"
+        )
+        self.failed, self.finished = failed, finished
+
+
 class Engine(Protocol):
     """Generation engine: requests go in and finish one by one; weights change between two steps."""
 
@@ -54,7 +73,11 @@ class Engine(Protocol):
     def add(self, request: Request) -> None: ...
 
     def step(self) -> list[Generation]:
-        """Advance every admitted request by one token or more; return those that finished."""
+        """Advance every admitted request by one token or more; return those that finished.
+
+        Raises:
+            Undrawable: some requests failed by their own sampling; the engine goes on without them.
+        """
         ...
 
     @property

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from contracts.errors import WorkerError
 from contracts.rollout import FinishReason, MaskRule
 from contracts.token_sets import mask_set
-from rollout_workers.engines.base import Generation, Request
+from rollout_workers.engines.base import Generation, Request, Undrawable
 from rollout_workers.engines.decoding import Decoding
-from rollout_workers.engines.sampling import forbid_, penalize_, sample
+from rollout_workers.engines.sampling import check_finite, drawable_rows, forbid_, penalize_, sample
 
 
 @dataclass(slots=True)
@@ -70,20 +71,41 @@ class SampledBatch:
             self._take_out([index for index, row in enumerate(self._rows) if row.request.id in ids])
 
     def step(self, version: int) -> list[Generation]:
-        """Draw a token of each row with weights of `version`; return the rows that ended."""
+        """Draw a token of each row with weights of `version`; return the rows that ended.
+
+        Raises:
+            Undrawable: rows failed by their own sampling, and left; the others are a token further.
+            WorkerError: the model's own logits are not finite.
+        """
+        raw_BV = self._decoding.read(self._newest_B)
+        raw_B = raw_BV.amax(-1)
+        logits_BV = self._warped(raw_BV)
         samplings = [row.request.sampling for row in self._rows]
-        tokens_B, logprobs_B = sample(self._logits(), samplings, [row.random.random() for row in self._rows])
+        numbers = [row.random.random() for row in self._rows]
+        failed: set[int] = set()
+        try:
+            tokens_B, logprobs_B = sample(logits_BV, samplings, numbers)
+        except WorkerError:
+            check_finite(raw_B)
+            fits_B = drawable_rows(logits_BV, samplings)
+            failed = {
+                row.request.id for row, fits in zip(self._rows, fits_B.tolist(), strict=True) if not fits
+            }
+            uniform_BV = logits_BV.masked_fill(~fits_B[:, None], 0)  # a draw of these rows is not read
+            tokens_B, logprobs_B = sample(uniform_BV, samplings, numbers)
         for row, token, logprob in zip(self._rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
             row.tokens.append(token)
             row.behavior_logprobs.append(logprob)
             row.versions.append(version)
         self._newest_B = tokens_B
-        return self._retire()
+        finished = self._retire(failed)
+        if failed:
+            raise Undrawable(failed, finished)
+        return finished
 
-    def _logits(self) -> Tensor:
-        """Return logits (B, V), -inf for end tokens of rows that are too short, and for masked tokens."""
+    def _warped(self, logits_BV: Tensor) -> Tensor:
+        """Return penalised logits, -inf for end tokens of rows that are too short, and for masked tokens."""
         too_short = [len(row.tokens) < row.request.sampling.min_tokens for row in self._rows]
-        logits_BV = self._decoding.read(self._newest_B)
         penalties = [row.request.sampling.repetition_penalty for row in self._rows]
         if any(penalty != 1 for penalty in penalties):
             penalize_(logits_BV, [(*row.read, *row.tokens) for row in self._rows], penalties)
@@ -94,10 +116,15 @@ class SampledBatch:
         mask_logits_BV = forbid_(self._mask.decoding.read(self._newest_B), too_short, self._end_tokens)
         return logits_BV.masked_fill(~mask_set(mask_logits_BV, self._mask.rule), float("-inf"))
 
-    def _retire(self) -> list[Generation]:
-        """Take the rows that ended out of the batch; the last ones move into their places."""
-        results = [self._result(row) for row in self._rows]
-        self._take_out([index for index, result in enumerate(results) if result is not None])
+    def _retire(self, failed: Collection[int]) -> list[Generation]:
+        """Take the rows that ended or failed out of the batch; the last ones move into their places."""
+        has_failed = [row.request.id in failed for row in self._rows]
+        results = [
+            None if fails else self._result(row) for row, fails in zip(self._rows, has_failed, strict=True)
+        ]
+        self._take_out(
+            [index for index, fails in enumerate(has_failed) if fails or results[index] is not None]
+        )
         return [result for result in results if result is not None]
 
     def _take_out(self, ended: Sequence[int]) -> None:

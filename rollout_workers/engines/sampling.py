@@ -26,7 +26,7 @@ def sample(
     Raises:
         WorkerError: a logit is NaN or infinite.
     """
-    _check_finite(logits_BV.amax(-1))  # NaN, too, is a row's maximum
+    check_finite(logits_BV.amax(-1))  # NaN, too, is a row's maximum
     device = logits_BV.device
     uniform_B = torch.tensor(uniforms_B, dtype=torch.float64, device=device)
     alike: dict[tuple[float, int, float], list[int]] = defaultdict(list)
@@ -80,7 +80,7 @@ def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     rest_B1 = probabilities_BV[:, whole:].sum(-1, keepdim=True)
     blocks_BK = torch.cat([blocks_BK, rest_B1], dim=-1).double()
     sum_B1 = blocks_BK.sum(-1, keepdim=True)
-    _check_finite(sum_B1)
+    check_finite(sum_B1)
     block_B1, beyond_B1 = _first_beyond(blocks_BK, uniform_B[:, None] * sum_B1)
     tokens_BC = block_B1 * BLOCK + torch.arange(BLOCK, device=block_B1.device)
     inside_BC = probabilities_BV.gather(-1, tokens_BC.clamp(max=vocab_size - 1)).double()
@@ -88,7 +88,22 @@ def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     return (block_B1 * BLOCK + place_B1).squeeze(-1)
 
 
-def _check_finite(of_rows: Tensor) -> None:
+def drawable_rows(logits_BV: Tensor, samplings: Sequence[Sampling]) -> Tensor:
+    """Return which rows have a finite likeliest logit, (B,), before and after their temperature.
+
+    >>> drawable_rows(torch.tensor([[1.0, 2.0], [3e38, 0.0]]), [Sampling(1, temperature=0.5)] * 2)
+    tensor([ True, False])
+    """
+    divisors_B = logits_BV.new_tensor([sampling.temperature or 1.0 for sampling in samplings])
+    return (logits_BV.amax(-1) / divisors_B).isfinite()
+
+
+def check_finite(of_rows: Tensor) -> None:
+    """Check a value of each row.
+
+    Raises:
+        WorkerError: one is NaN or infinite.
+    """
     if not bool(of_rows.isfinite().all()):
         raise WorkerError(
             "the model's logits are not finite: its weights have diverged, or rollout.dtype is too narrow"

@@ -111,10 +111,11 @@ class TransformersEngine:
         if self._batch is None:
             return []
         self.num_generated += self._batch.num_unfinished
-        finished = self._batch.step(self.weight_version)
-        if not self._batch.num_unfinished:
-            self._batch = None
-        return finished
+        try:
+            return self._batch.step(self.weight_version)
+        finally:
+            if not self._batch.num_unfinished:
+                self._batch = None
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         self._move_to(self._device)

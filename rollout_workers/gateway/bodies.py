@@ -18,7 +18,7 @@ from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 MOST_CHOICES = 64
 MOST_TEXTS = 1024  # answers of one call: prompts, and choices of each
 MOST_STOPS = 64
-MOST_PENALTY = 100  # of repetition; no model says anything with more
+LEAST_PENALTY, MOST_PENALTY = 0.01, 100  # of repetition; no model says anything beyond
 HOTTEST = 2  # temperature, of OpenAI and vLLM
 MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
 PARTNER = "partner"  # the model name of a frozen model beside the policy
@@ -253,8 +253,8 @@ def _shared(given: Mapping[str, Any]) -> dict[str, Any]:
             given,
             "repetition_penalty",
             float,
-            lambda value: 0 < value <= MOST_PENALTY,
-            "above 0, at most 100",
+            lambda value: LEAST_PENALTY <= value <= MOST_PENALTY,
+            f"{LEAST_PENALTY} to {MOST_PENALTY}",
         ),
         "seed": _number(given, "seed", int, lambda value: True, "an integer"),
     }

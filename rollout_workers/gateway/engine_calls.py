@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from contracts.rollout import Sampling
 from rollout_workers.engines.base import Generation, Request
@@ -31,17 +31,24 @@ class EngineCalls:
         self._has_come = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awaited: dict[int, asyncio.Future[Generation]] = {}
+        self._ended = ""  # why the engine takes nothing more
         self._given_up: deque[int] = deque(maxlen=MOST_GIVEN_UP)
 
     # ---- in the event loop ----
 
     async def generate(self, tokens: tuple[int, ...], sampling: Sampling, seed: int) -> Generation:
-        """Return the model's answer. A cancelled call is given up, and its answer is never read."""
+        """Return the model's answer. A cancelled call is given up, and its answer is never read.
+
+        Raises:
+            Refused: the engine does not take the call, or has failed.
+        """
         self._loop = asyncio.get_running_loop()
         request = Request(next(self._numbers), tokens, sampling, seed)
         future = self._awaited[request.id] = self._loop.create_future()
         self._asked.append(request)
         self._has_come.set()
+        if self._ended:
+            self._fail((request.id,), _dead(self._ended))
         try:
             return await future
         finally:
@@ -55,10 +62,14 @@ class EngineCalls:
             if future is not None and not future.done():
                 future.set_result(generation)
 
-    def _fail(self, number: int, reason: str) -> None:
-        future = self._awaited.get(number)
-        if future is not None and not future.done():
-            future.set_exception(Refused(400, reason))
+    def _fail(self, numbers: Collection[int], refused: Refused) -> None:
+        for number in numbers:
+            future = self._awaited.get(number)
+            if future is not None and not future.done():
+                future.set_exception(refused)
+
+    def _fail_all(self) -> None:
+        self._fail(tuple(self._awaited), _dead(self._ended))
 
     # ---- in the engine's thread ----
 
@@ -83,13 +94,25 @@ class EngineCalls:
         """Return the requests whose callers have gone since the last time."""
         return {self._given_up.popleft() for _ in range(len(self._given_up))}
 
-    def refuse(self, request: Request, reason: str) -> None:
-        """Answer a request that the engine does not take."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._fail, request.id, reason)
+    def refuse(self, numbers: Collection[int], reason: str) -> None:
+        """Answer requests that the engine does not take or can't finish."""
+        self._in_loop(lambda: self._fail(numbers, Refused(400, reason)))
+
+    def end(self, reason: str) -> None:
+        """Answer all open calls, and those to come: the engine has failed."""
+        self._ended = reason
+        self._in_loop(self._fail_all)
 
     def answer(self, generations: Sequence[Generation]) -> None:
         """Pass on what the engine has finished."""
-        if generations and self._loop is not None:
+        if generations:
+            self._in_loop(lambda: self._settle(generations))
+
+    def _in_loop(self, act: Callable[[], None]) -> None:
+        if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._settle, generations)
+                self._loop.call_soon_threadsafe(act)
+
+
+def _dead(reason: str) -> Refused:
+    return Refused(503, reason, "server_error")

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from contracts.rollout import Sampling
-from rollout_workers.engines.base import Engine, Generation, Request
+from contracts.secrets.redaction import redact
+from rollout_workers.engines.base import Engine, Generation, Request, Undrawable
 from rollout_workers.gateway.bodies import Asked
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.history import History
@@ -65,17 +66,26 @@ class EngineThread:
                 if given_up := self._calls.take_given_up():
                     engine.abort(given_up)
                 if engine.num_unfinished:
-                    self._calls.answer(engine.step())
+                    self._step(engine)
         except Exception as error:  # a thread's exception would vanish
             self.failure = error
+            self._calls.end(f"the engine failed: {redact(str(error))[:500]}")
             self._is_up.set()
+
+    def _step(self, engine: Engine) -> None:
+        try:
+            finished: Sequence[Generation] = engine.step()
+        except Undrawable as error:
+            self._calls.refuse(error.failed, str(error))
+            finished = error.finished
+        self._calls.answer(finished)
 
     def _add(self, engine: Engine, request: Request) -> None:
         try:
             engine.add(request)
         # vLLM refuses a request by errors of its own classes. A dead engine fails at its next step.
         except Exception as error:
-            self._calls.refuse(request, str(error))
+            self._calls.refuse((request.id,), str(error))
 
 
 class ModelDoor:

@@ -88,6 +88,24 @@ def test_what_the_engine_does_not_take_is_refused_and_the_next_call_is_answered(
     assert client.completions.create(model="tiny", prompt="x").choices[0].text
 
 
+def test_no_tiny_value_ends_the_server(address: str) -> None:
+    def answer(**options: float) -> httpx.Response:
+        body = {"prompt": "Once upon", "max_tokens": 8, **options}
+        return httpx.post(f"{address}/completions", json=body, timeout=60)
+
+    for temperature in (5e-324, 1e-300, 1e-40, 1e-38, 1e-3):
+        cold = answer(temperature=temperature, seed=1)
+        assert cold.status_code == 200
+        assert cold.json()["choices"] == answer(temperature=0.01, seed=1).json()["choices"]
+    for penalty in (1e-300, 1e-40, 0.009, 101):
+        refused = answer(repetition_penalty=penalty)
+        assert refused.status_code == 400
+        assert "repetition_penalty: expected 0.01 to 100" in refused.json()["error"]["message"]
+    for penalty in (0.01, 100):
+        assert answer(repetition_penalty=penalty, temperature=1e-300).status_code == 200
+    assert answer(top_p=1e-300).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

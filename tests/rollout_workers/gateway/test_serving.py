@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from contracts.errors import WorkerError
 from contracts.network.access import digest
 from contracts.network.http_guard import guarded
 from contracts.rollout import FinishReason, Sampling
-from rollout_workers.engines.base import Generation, Request
+from rollout_workers.engines.base import Generation, Request, Undrawable
 from rollout_workers.gateway.bodies import Asked, Refused
 from rollout_workers.gateway.engine_calls import EngineCalls
 from rollout_workers.gateway.reading import Reader
@@ -61,6 +62,44 @@ def test_a_request_that_the_engine_refuses_is_refused_and_others_go_on() -> None
     assert [reply.message["content"] for reply in replies] == ["a", "a"]
     thread.stop()
     assert thread.wait(60) and thread.failure is None
+
+
+class Dying(Fussy):
+    """Can't draw at a temperature of 0.3, and dies at 0.7."""
+
+    def step(self) -> list[Generation]:
+        temperatures = {request.sampling.temperature for request in self.requests}
+        if 0.7 in temperatures:
+            raise WorkerError("the model's logits are not finite")
+        bad = {request.id for request in self.requests if request.sampling.temperature == 0.3}
+        self.requests = [request for request in self.requests if request.id not in bad]
+        finished = super().step()
+        if bad:
+            raise Undrawable(bad, finished)
+        return finished
+
+
+def test_a_dead_engine_answers_its_open_calls_and_later_ones_and_a_failed_request_ends_alone() -> None:
+    calls = EngineCalls()
+    thread = EngineThread(Dying, calls)  # type: ignore[arg-type]
+    engine = thread.engine()
+    door = ModelDoor(engine, Reader(engine.tokenizer, None), calls, Sampling(max_tokens=4))
+
+    async def status(temperature: float) -> int:
+        try:
+            await door.answer(Asked("any", prompt="a", temperature=temperature))
+        except Refused as refused:
+            return refused.status
+        return 200
+
+    async def ask() -> None:
+        assert await asyncio.gather(status(0.3), status(0.5), status(0.3)) == [400, 200, 400]
+        assert await status(0.5) == 200
+        assert await asyncio.gather(status(0.7), status(0.5)) == [503, 503]
+        assert await status(0.5) == 503
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+    assert thread.wait(60) and isinstance(thread.failure, WorkerError)
 
 
 class Endless(Fussy):
