@@ -1,4 +1,4 @@
-"""What the program may do to an object that the tests gave it."""
+"""Uses that the program may make of an object that the tests gave it."""
 
 import types
 from typing import Any
