@@ -50,6 +50,9 @@ def _call(self: Any, *args: Any, **more: Any) -> Any:
 
 def _iterate(self: Any) -> Any:
     iterator = self._foreign_ask("iterate", self)
+    if isinstance(iterator, list):
+        yield from iterator
+        return
     while some := self._foreign_ask("next", iterator):
         yield from some
 

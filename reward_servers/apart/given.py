@@ -13,6 +13,8 @@ _OPEN = (
     "builtins.dict_keys builtins.dict_items builtins.dict_values"
 )
 OPEN = frozenset(_OPEN.split())
+# These are sent whole, where they are iterated.
+VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def place(value: Any) -> Any:

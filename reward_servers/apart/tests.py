@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reward_servers.apart.errors import base_error, library_error, library_name
-from reward_servers.apart.given import is_defined_by_tests, is_public, place, special_methods
+from reward_servers.apart.given import VIEWS, is_defined_by_tests, is_public, place, special_methods
 from reward_servers.apart.link import Link, Message
 from reward_servers.apart.plain import base_of, is_mutable, read, updated, written
 from reward_servers.apart.special import COPIES, SPECIAL
@@ -154,7 +154,7 @@ class Program:
         if do == "call" and callable(of):
             return of(*rest, **more)
         if do == "iterate":
-            return iter(of)
+            return list(of) if isinstance(of, VIEWS) else iter(of)
         if do == "next":
             one = next(of, LAST)
             return [] if one is LAST else [one]
