@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from contracts.network.http_server import server_config
@@ -141,6 +142,8 @@ class Gateway:
                 if self._public is not None and asked.model not in ("", self._name):
                     there_is = f"model={asked.model!r:.80}: there is only '{self._name}' here"
                     raise Refused(404, there_is, "model_not_found")
+                if self._public is not None:
+                    asked = replace(asked, model=self._name)
                 await self._answer(asked, door, receive, send)
         except Refused as refused:
             if door is not None:
