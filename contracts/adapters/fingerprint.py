@@ -5,12 +5,18 @@ from pathlib import Path
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin")
 SAMPLES, SAMPLE = 64, 1 << 16  # places of a file that are read, and the bytes at each
+TEXT_FILES = ("*.jinja", "*.model", "*.txt")  # templates and tokenizers
 
 
-def fingerprint(folder: Path) -> str:
-    """Return a hash of the names, sizes and samples of a model's files."""
+def fingerprint(folder: Path, *, texts: bool = False) -> str:
+    """Return a hash of the names, sizes and samples of a model's files.
+
+    Args:
+        texts: with templates and all kinds of tokenizers, beside weights and settings.
+    """
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
+    patterns = (*MODEL_FILES, *(TEXT_FILES if texts else ()))
+    for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:

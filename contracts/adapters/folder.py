@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from contracts.errors import InputError
 from contracts.network.hub import is_reachable, use_cache_if_unreachable
 
@@ -15,9 +17,16 @@ PICKLE = "adapter_model.bin"
 MODEL_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 FILES = [CONFIG, WEIGHTS, PICKLE, "tokenizer*", "special_tokens_map.json", "chat_template*", "spiece.model"]
-FILES += ["vocab.*", "merges.txt"]
+FILES += ["vocab.*", "merges.txt", "added_tokens.json"]
 HUB_NAME = re.compile(r"^[\w-][\w.-]*(/[\w-][\w.-]*)?$")
 TASKS = ("CAUSAL_LM", "SEQ_2_SEQ_LM", None)
+TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "r": ((int,), "a whole number"),
+    "lora_alpha": ((int, float), "a number"),
+    "target_modules": ((str, list), "names of modules, or a regular expression"),
+    "base_model_name_or_path": ((str,), "a folder or a hub name"),
+    "revision": ((str,), "a text"),
+}
 # Options of peft that make an adapter more, or other, than a change of the base's weights.
 NOT_MERGED = ("layer_replication", "alora_invocation_tokens", "arrow_config", "use_bdlora", "megatron_config")
 # Options that merge, but whose matrices are not the low-rank pair that is trained further.
@@ -51,7 +60,11 @@ class AdapterFolder:
 
 
 def adapter_at(
-    path: str, revision: str | None = None, base: str | None = None, where: str = "model.path"
+    path: str,
+    revision: str | None = None,
+    base: str | None = None,
+    where: str = "model.path",
+    base_revision: str | None = None,
 ) -> AdapterFolder | None:
     """Return the adapter at `path`, a folder or a hub name; None where there is none.
 
@@ -59,6 +72,7 @@ def adapter_at(
         revision: the adapter's on the hub.
         base: the base to take; None: the one that the adapter's configuration names.
         where: the option that names `path`, for messages.
+        base_revision: that of `base` on the hub.
 
     Raises:
         InputError: the adapter's files can't be used, its base is not known, or it is of no kind that merges.
@@ -74,8 +88,9 @@ def adapter_at(
     _check_files(folder, told)
     config = _read(folder / CONFIG, told)
     refuse(told, _unfit(config))
-    found, found_revision = (base, None) if base else (_base(folder, config, told), config.get("revision"))
-    return AdapterFolder(path, folder, config, found, found_revision)
+    if base is None:
+        base, base_revision = _base(folder, config, told), config.get("revision")
+    return AdapterFolder(path, folder, config, base, base_revision)
 
 
 def why_not_trained(adapter: AdapterFolder) -> str:
@@ -116,7 +131,11 @@ def _from_hub(name: str, revision: str | None) -> Path | None:
             hf_hub_download(name, CONFIG, revision=revision)
         except Exception:  # whoever reads it as a model says why it can't be had
             return None
-    return Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
+    except Exception as error:  # of the hub's client, which raises about twenty kinds
+        first = str(error).strip().split("\n")[0]
+        raise InputError(f"{name}: the adapter can't be had: {type(error).__name__}: {first}") from None
 
 
 def _check_files(folder: Path, told: str) -> None:
@@ -126,6 +145,10 @@ def _check_files(folder: Path, told: str) -> None:
             "into a folder of its own"
         )
     if (folder / WEIGHTS).is_file():
+        try:
+            safe_open(folder / WEIGHTS, "np")
+        except SafetensorError as error:
+            raise InputError(f"{told}: {WEIGHTS} is cut off, or no safetensors file: {error}") from None
         return
     if (folder / PICKLE).exists():
         raise InputError(
@@ -142,6 +165,10 @@ def _read(file: Path, told: str) -> dict[str, Any]:
         raise InputError(f"{told}: {CONFIG} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise InputError(f"{told}: {CONFIG}: expected an object, got {type(config).__name__}")
+    for key, (kinds, expected) in TYPES.items():
+        value = config.get(key)
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise InputError(f"{told}: {CONFIG}: got {key}={value!r:.60}; expected {expected}")
     return config
 
 

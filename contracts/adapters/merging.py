@@ -3,12 +3,15 @@
 adapter + base ─▶ ~/.cache/whetstone/merged/DIGEST/   float32 weights, tokenizer, merged_from.json
 """
 
+import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from contracts.adapters.fingerprint import fingerprint
@@ -51,18 +54,25 @@ def merged_folder(adapter: AdapterFolder, where: str = "model.path", depth: int 
     if (folder / TOLD).is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".part-") as part, room_for(folder.parent):
-        with ONE_MODEL_AT_A_TIME:
-            _merge(adapter, base, revision, Path(part) / "model", told)
-        about = {"adapter": adapter.asked, "base": adapter.base}
-        (Path(part) / "model" / TOLD).write_text(json.dumps(about, indent=1), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)  # of a copy that lost its marks
-        try:
+    with _one_at_a_time(), room_for(folder.parent):
+        if (folder / TOLD).is_file():  # another process was faster, and may be reading it
+            return folder
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".part-") as part:
+            with ONE_MODEL_AT_A_TIME:
+                _merge(adapter, base, revision, Path(part) / "model", told)
+            about = {"adapter": adapter.asked, "base": adapter.base}
+            (Path(part) / "model" / TOLD).write_text(json.dumps(about, indent=1), encoding="utf-8")
+            shutil.rmtree(folder, ignore_errors=True)  # of a copy that lost its marks
             os.rename(Path(part) / "model", folder)
-        except OSError:  # another process was faster
-            if not (folder / TOLD).is_file():
-                raise
     return folder
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Wait until no other process of this user merges: each merge needs the base's memory."""
+    with cache().with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file closes
+        yield
 
 
 def in_words(path: str) -> str:
@@ -81,7 +91,7 @@ def cache() -> Path:
 
 def _digest(adapter: AdapterFolder, base: str, revision: str | None, told: str) -> str:
     if Path(base).is_dir():
-        of_base = fingerprint(Path(base))
+        of_base = fingerprint(Path(base), texts=True)
     else:
         use_cache_if_unreachable()
         from huggingface_hub import snapshot_download
@@ -91,7 +101,7 @@ def _digest(adapter: AdapterFolder, base: str, revision: str | None, told: str) 
         except Exception as error:  # of the hub's client, which raises about twenty kinds
             raise _no_base(told, base, error) from None
         of_base = f"{base} {commit}"
-    text = f"{FORM} {fingerprint(adapter.folder)} {of_base}"
+    text = f"{FORM} {fingerprint(adapter.folder, texts=True)} {of_base}"
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -13,6 +13,7 @@ from contracts.settings import with_options
 from learner.models.adapter_settings import AdapterSettings
 from learner.settings import ModelSettings
 
+PEFTS_DEFAULT = 8  # of rank and scale, where the configuration names none
 MERGE = "model.merge=true merges it first; then the whole model trains, or a new adapter"
 
 
@@ -80,9 +81,8 @@ def model_in_words(model: ModelSettings) -> str:
 def _asked(model: ModelSettings, key: str = "model.path") -> AdapterFolder | None:
     """Return the adapter that `path`, or `adapter.path` beside its base, names; None for a whole model."""
     if model.adapter.path is not None:
-        return adapter_at(model.adapter.path, base=model.path, where="model.adapter.path") or _no_adapter(
-            model
-        )
+        base = {"base": model.path, "base_revision": model.revision}
+        return adapter_at(model.adapter.path, where="model.adapter.path", **base) or _no_adapter(model)
     adapter = adapter_at(model.path, model.revision, model.base, key)
     if adapter is None and model.merge:
         raise InputError(
@@ -127,12 +127,12 @@ def _continued(asked: AdapterSettings, adapter: AdapterFolder) -> AdapterSetting
         InputError: the command asks for another rank, scale or other layers than the adapter has.
     """
     config, usual = adapter.config, AdapterSettings()
-    if config["lora_alpha"] != int(config["lora_alpha"]):
+    rank, alpha = (config.get(key) or PEFTS_DEFAULT for key in ("r", "lora_alpha"))
+    if alpha != int(alpha):
         raise InputError(
-            f"model.path={adapter.asked} has lora_alpha={config['lora_alpha']}; expected a whole number. "
-            f"{MERGE}"
+            f"model.path={adapter.asked} has lora_alpha={alpha}; expected a whole number. {MERGE}"
         )
-    brought: dict[str, Any] = {"r": config["r"], "lora_alpha": int(config["lora_alpha"])}
+    brought: dict[str, Any] = {"r": rank, "lora_alpha": int(alpha)}
     if config.get("target_modules"):
         named = config["target_modules"]
         brought["target_modules"] = named if isinstance(named, str) else tuple(sorted(named))

@@ -17,7 +17,14 @@ from services.publishing.card import write_card
 from services.runs.folder import RunFolder
 
 # Files that a push replaces: one that stayed behind would be read beside the new model.
-OF_EARLIER_PUSHES = ["*.safetensors", "*.safetensors.index.json", "*.jinja", "adapter/*"]
+OF_EARLIER_PUSHES = [
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*.jinja",
+    "adapter/*",
+    "adapter_config.json",
+]
+OF_EARLIER_PUSHES += ["config.json", "generation_config.json", "tokenizer*", "special_tokens_map.json"]
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 FOLDER_SIGNS = ("/", "./", "../", "~")
 
@@ -56,12 +63,16 @@ def model_of(folder: RunFolder, best: bool, merged: bool = False) -> Path:
 
 def _check_base(adapter: Path) -> None:
     """Refuse an adapter whose base is a merged model in this machine's cache."""
-    base = str(json.loads((adapter / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path"))
+    base = _base_of(adapter)
     if in_words(base) != base:
         raise InputError(
             f"{adapter} is an adapter of {in_words(base)}, which only this machine has: merge=true pushes "
             "the whole model"
         )
+
+
+def _base_of(adapter: Path) -> str:
+    return str(json.loads((adapter / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path"))
 
 
 def stage(folder: RunFolder, model: Path, out: Path) -> None:
@@ -94,13 +105,18 @@ def to_hub(folder: RunFolder, model: Path, name: str, private: bool) -> str:
     The token is that of `hf auth login` or of the variable HF_TOKEN.
 
     Raises:
-        InputError: the hub refuses the name or the token.
+        InputError: the hub refuses the name or the token, or only this machine has the adapter's base.
         RunError: the hub can't be reached, or the upload fails.
     """
     import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    if (model / CONFIG).is_file() and Path(base := _base_of(model)).is_dir():
+        raise InputError(
+            f"{model} is an adapter of {base}, a folder of this machine: nobody could load it from the hub. "
+            "merge=true pushes the whole model"
+        )
     api = HfApi(library_name="whetstone")
     try:
         with tempfile.TemporaryDirectory() as place:

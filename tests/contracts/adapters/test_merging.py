@@ -1,5 +1,6 @@
 """A merged adapter has the log-probabilities of peft's own merge; what does not merge is refused by name."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -10,9 +11,12 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
+from contracts.adapters import merging
 from contracts.adapters.folder import adapter_at, why_not_trained
 from contracts.adapters.merging import in_words, whole_model
 from contracts.errors import InputError
+from learner.settings import ModelSettings
+from services.models.adapters import for_training
 from tests.contracts.adapters.peft_made import base_of, kind_of, logprobs, make_adapter
 from tests.models import make_tiny_model
 
@@ -59,6 +63,66 @@ def test_it_is_merged_once_and_anew_when_a_file_differs(tmp_path: Path, cache: P
     save_file({name: tensor * 2 for name, tensor in weights.items()}, adapter / "adapter_model.safetensors")
     assert whole_model(str(adapter)) != first
     assert len(list((cache / "whetstone" / "merged").iterdir())) == 2  # and nothing half written
+
+
+def test_a_finished_folder_stays_for_those_who_read_it(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let another process finish the same merge while this one waits for its turn."""
+    adapter = make_adapter(tmp_path)
+    first = Path(whole_model(str(adapter)))
+    inode, merges = first.stat().st_ino, []
+    monkeypatch.setattr(merging, "_merge", lambda *given: merges.append(given))
+    away = first.rename(tmp_path / "away")
+
+    class Later(contextlib.nullcontext[None]):
+        def __enter__(self) -> None:
+            away.rename(first)
+
+    monkeypatch.setattr(merging, "_one_at_a_time", Later)
+    assert whole_model(str(adapter)) == str(first)
+    assert (first.stat().st_ino, merges) == (inode, [])
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "spiece.model", "merges.txt"])
+def test_a_template_or_tokenizer_that_differs_makes_another_folder(tmp_path: Path, name: str) -> None:
+    adapter = make_adapter(tmp_path)
+    first = whole_model(str(adapter))
+    (adapter / name).write_text("A")
+    assert whole_model(str(adapter)) != first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"r": "4"}, r"adapter_config.json: got r='4'; expected a whole number"),
+        ({"r": True}, r"got r=True; expected a whole number"),
+        ({"lora_alpha": "8"}, r"got lora_alpha='8'; expected a number"),
+        ({"target_modules": 7}, r"got target_modules=7; expected names of modules, or a regular expression"),
+        ({"base_model_name_or_path": 5}, r"got base_model_name_or_path=5; expected a folder or a hub name"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    adapter = make_adapter(tmp_path)
+    file = adapter / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | options))
+    with pytest.raises(InputError, match=message):
+        adapter_at(str(adapter))
+
+
+def test_weights_that_are_cut_off_are_named(tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path)
+    weights = adapter / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    with pytest.raises(InputError, match=r"adapter_model.safetensors is cut off, or no safetensors file"):
+        adapter_at(str(adapter))
+
+
+def test_the_revision_of_a_base_stays_beside_an_adapters_path(tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path)
+    settings = ModelSettings(path="some/base", revision="abc", adapter={"kind": "lora", "path": str(adapter)})  # type: ignore[arg-type]
+    opened = for_training(settings)
+    assert (opened.path, opened.revision) == ("some/base", "abc")
 
 
 def test_a_base_is_named_by_hand_beside_the_adapter_or_not_at_all(tmp_path: Path) -> None:
