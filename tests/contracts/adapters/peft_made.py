@@ -35,7 +35,7 @@ def make_adapter(
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-    model.save_pretrained(folder / name)
+    model.save_pretrained(str(folder / name))
     return folder / name
 
 
