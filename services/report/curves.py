@@ -91,8 +91,7 @@ PANELS = (
 def reward_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:
     """Return the panel of the mean reward, its parts if there are several, and the validation reward."""
     curves = [curve_of("mean", REWARD, rows)]
-    parts = sorted({key for row in rows for key in row if key.startswith("reward/") and key.count("/") > 1})
-    part_keys = [key for key in parts if key.endswith("/mean")]
+    part_keys = [key for key in _mean_keys(rows) if key.count("/") == 2]
     if len(part_keys) > 1:
         curves += [curve_of(key.split("/", 1)[1].removesuffix("/mean"), key, rows) for key in part_keys]
     metrics = [{"iteration": row["epoch"], **row["metrics"]} for row in evaluations]
@@ -102,6 +101,22 @@ def reward_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mappin
     return Panel(
         "Reward", f"{note}; {BANDS}" if has_bands else note, tuple(curve for curve in curves if curve.points)
     )
+
+
+def named_value_panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
+    """Return a panel for each value that a reward names beside its score: any may have a scale of its own."""
+    keys = [key for key in _mean_keys(rows) if key.count("/") > 2]
+    names = [key.removeprefix("reward/").removesuffix("/mean") for key in keys]
+    return [
+        Panel(name, "a value that the reward names", (curve_of(name, key, rows),))
+        for name, key in zip(names, keys, strict=True)
+    ]
+
+
+def _mean_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys of each reward's mean and of the means of its named values."""
+    keys = {key for row in rows for key in row if key.startswith("reward/") and key.count("/") > 1}
+    return sorted(key for key in keys if key.endswith("/mean"))
 
 
 def loss_panel(rows: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> Panel:

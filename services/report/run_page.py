@@ -7,7 +7,17 @@ from typing import Any
 
 from services.loop.evaluations.baselines import PLAYERS, of_player
 from services.report.by_part import part_panels
-from services.report.curves import HELD_OUT_LOSS, LOSS, REWARD, Chart, Panel, draw_svg, main_panel, panels
+from services.report.curves import (
+    HELD_OUT_LOSS,
+    LOSS,
+    REWARD,
+    Chart,
+    Panel,
+    draw_svg,
+    main_panel,
+    named_value_panels,
+    panels,
+)
 from services.report.evaluated import (
     SPLIT_TITLES,
     EvaluationTable,
@@ -108,7 +118,12 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     evaluations = {split: read_evaluations(folder, split) for split in SPLIT_TITLES}
     sums = flatten(config).get("algorithm.reduction") == "sum"
     main = main_panel(rows, folder.evaluations("val"), sums=sums)
-    others = [panel for panel in panels(rows) + part_panels(rows) if not is_shown_in(panel, main)]
+    others = [
+        panel
+        more = panels(rows) + named_value_panels(rows) + part_panels(rows)
+        others = [panel for panel in more if not is_shown_in(panel, main)]
+        if not is_shown_in(panel, main)
+    ]
     others += measure_panels(folder.rollout_info()) if config.get("measures") else []
     evaluated = [each for each in evaluation_panels(evaluations["val"]) if not is_shown_in(each, main)]
     epochs = folder.prediction_epochs("val")

@@ -13,7 +13,7 @@ import pytest
 
 from contracts.errors import InputError
 from services.commands.report import run
-from services.report.curves import Curve, Panel, draw_svg, reward_panel
+from services.report.curves import Curve, Panel, draw_svg, named_value_panels, reward_panel
 from services.report.report import write_report
 from services.report.run_page import headline, merged, sample_pairs, timings
 from services.runs.folder import RunFolder
@@ -345,6 +345,13 @@ def test_a_single_reward_is_not_drawn_twice_as_its_own_part() -> None:
     assert [curve.label for curve in reward_panel(rows, []).curves] == ["mean"]
     rows[0]["reward/rouge/mean"] = 0.4
     assert [curve.label for curve in reward_panel(rows, []).curves] == ["mean", "length", "rouge"]
+
+
+def test_a_rewards_named_values_have_charts_of_their_own() -> None:
+    rows = [{"iteration": 1, "reward/mean": 0.5, "reward/judge/mean": 0.5, "reward/judge/words/mean": 24.0}]
+    assert [curve.label for curve in reward_panel(rows, []).curves] == ["mean"]
+    (panel,) = named_value_panels(rows)
+    assert (panel.title, [curve.points for curve in panel.curves]) == ("judge/words", [((1.0, 24.0),)])
 
 
 def line_of(svg: str) -> list[tuple[float, float]]:
