@@ -118,12 +118,8 @@ def gather(folder: RunFolder) -> tuple[Page, list[Panel]]:
     evaluations = {split: read_evaluations(folder, split) for split in SPLIT_TITLES}
     sums = flatten(config).get("algorithm.reduction") == "sum"
     main = main_panel(rows, folder.evaluations("val"), sums=sums)
-    others = [
-        panel
-        more = panels(rows) + named_value_panels(rows) + part_panels(rows)
-        others = [panel for panel in more if not is_shown_in(panel, main)]
-        if not is_shown_in(panel, main)
-    ]
+    more = panels(rows) + named_value_panels(rows) + part_panels(rows)
+    others = [panel for panel in more if not is_shown_in(panel, main)]
     others += measure_panels(folder.rollout_info()) if config.get("measures") else []
     evaluated = [each for each in evaluation_panels(evaluations["val"]) if not is_shown_in(each, main)]
     epochs = folder.prediction_epochs("val")
