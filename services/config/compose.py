@@ -68,7 +68,7 @@ HELP = """whetstone train [KEY=VALUE …]: train a model by reinforcement learni
 
 Choices:
 {groups}
-  algorithm, task, environment, reward and metrics also take your own FILE.py:Class or package.module:Class.
+  algorithm, task, environment, reward and metrics also take FILE.py:Class, package.module:Class.
 Keys, as KEY=VALUE or KEY.OPTION=VALUE (docs/configuration.md has them all):
 {keys}
 whetstone list tasks|environments|rewards|metrics|algorithms|experiments: all, with options

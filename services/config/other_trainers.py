@@ -79,7 +79,7 @@ OURS = {
     "total_epochs": "iterations; offline: data.num_epochs",
     "total_training_steps": "iterations",
     "eval_steps": "evaluate_every",
-    "eval_strategy": "evaluate_every; no: evaluate_every=never",
+    "eval_strategy": "evaluate_every",
     "test_freq": "evaluate_every",
     "save_steps": "save_every",
     "save_freq": "save_every",
