@@ -63,7 +63,7 @@ def refused(found: Any, protocol: type, noun: str = "reward", *, optional: bool 
             (
                 *("credit", "prepare_minibatch", "loss", "select", "teaching", "check"),
                 *("select_epoch",),
-                *("mask_rule", "syncs_mask", "renormalizes"),
+                *("mask_rule", "syncs_mask", "renormalizes", "least_minibatch"),
             ),
         ),
         (Partner, ("reply",)),
