@@ -90,7 +90,7 @@ def as_json(score: float | Grade | None) -> Any:
     return score.as_json() if isinstance(score, Grade) else score
 
 
-# What a reward may return for a sample; a mapping is a grade as JSON.
+# Kinds of values that a reward may return for a sample; a mapping is a grade as JSON.
 Scored = float | Grade | Sequence[float] | Sequence[Span] | Mapping[str, Any] | None
 
 

@@ -131,7 +131,7 @@ class Program:
     def _input(self, prompt: Any = "", /) -> str:
         return str(self._ask("input", str(prompt)))
 
-    # What is said of an object
+    # Description of an object
 
     def _written(self, value: Any) -> Any:
         return written(value, self._described)
@@ -150,7 +150,7 @@ class Program:
             return ["program", self._numbers[id(value)]]
         if isinstance(value, BaseException):
             return ["error", self._error(value)]
-        # What holds this object comes first: its class has a number before it.
+        # Number an object's class before the object itself.
         kind = None if isinstance(value, (type, *FUNCTIONS)) else self._written(type(value))
         self._numbers[id(value)] = number = len(self._objects)
         self._objects.append(value)

@@ -118,7 +118,7 @@ class Program:
             found._class_name = name
         return found
 
-    # What the program asks
+    # Requests of the program
 
     def _answer(self, said: Message) -> Message:
         if printed := said.get("printed"):
@@ -171,7 +171,7 @@ class Program:
             return getattr(of, name)
         raise AttributeError(name)
 
-    # What is said of objects
+    # Descriptions of objects
 
     def _described(self, value: Any) -> Any:
         number = self._numbers.get(id(value))

@@ -2,7 +2,7 @@
 
     "3 7 5"  ─▶  "3", "3 7", "3 7 5"  ─▶  scores 0.2, 0.5, 0.4  ─▶  spans earn +0.2, +0.3, -0.1
 
-What is earned adds up to the score of the whole text, so that the best texts stay the best: the scores of
+The gains add up to the score of the whole text, so that the best texts stay the best: the scores of
 beginnings are a potential (Ng, Harada and Russell 1999, "Policy invariance under reward transformations").
 """
 

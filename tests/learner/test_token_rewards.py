@@ -106,7 +106,7 @@ def test_who_uses_them_says_so() -> None:
     assert not PPO(value_level="action_first").uses_token_rewards
 
 
-# What always holds
+# Properties
 
 
 @given(
