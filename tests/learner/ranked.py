@@ -43,7 +43,11 @@ ALGORITHMS: dict[str, Algorithm] = {
     "a2c": A2C(learning_rate=1e-3, entropy_coef=0.01, optimizer=SMOOTH),
     "trpo": TRPO(num_epochs=1, minibatch_size=5, cg_max_steps=3, cg_damping=0.5, optimizer=SMOOTH),
     "dpo": DPO(minibatch_size=4, learning_rate=1e-3, optimizer=SMOOTH),
-    "t5": PPO(num_epochs=1, minibatch_size=8, learning_rate=1e-3, optimizer=SMOOTH),
+    # At the policy's rate T5's critic comes upon a kink: rounding alone, as by another token_budget, then moves
+    # its gradient by 1 %.
+    "t5": PPO(
+        num_epochs=1, minibatch_size=8, learning_rate=1e-3, critic_learning_rate=1e-4, optimizer=SMOOTH
+    ),
     "bart": NLPO(num_epochs=1, minibatch_size=5, learning_rate=1e-3, kl=IN_THE_LOSS, optimizer=SMOOTH),
 }
 MEASURED = ("ppo", "dpo")  # by tokens, and by the loss over pairs
