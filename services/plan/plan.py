@@ -6,7 +6,9 @@ from functools import partial
 
 from contracts.secrets.redaction import without_secrets
 from contracts.settings import with_options
+from learner.algorithms.base import Algorithm
 from reward_servers.evaluated_metrics import served_metrics
+from reward_servers.settings import Part
 from reward_servers.user_rewards.apart import try_apart
 from reward_servers.user_rewards.trial import is_own
 from services.config.compose import run_settings
@@ -125,7 +127,7 @@ def make_plan(overrides: list[str]) -> Plan:
             **data_of(settings),
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
-            **_of_token_rewards(settings),
+            **_of_token_rewards(settings.algorithm, settings.algorithm_name, settings.reward),
             **_on_gpus(deployed, on_gpu),
             **_on_cpu(checked.budget),
             "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
@@ -145,12 +147,11 @@ def make_plan(overrides: list[str]) -> Plan:
     )
 
 
-def _of_token_rewards(settings: RunSettings) -> dict[str, str]:
+def _of_token_rewards(algorithm: Algorithm, name: str, rewards: Sequence[Part]) -> dict[str, str]:
     """Return that an algorithm sums scores of tokens; nothing where it uses them, or no reward has any."""
-    algorithm = settings.algorithm
-    if algorithm.uses_token_rewards or not algorithm.traits.earns or not any(map(is_own, settings.reward)):
+    if algorithm.uses_token_rewards or not algorithm.traits.earns or not any(map(is_own, rewards)):
         return {}
-    return {"scores of tokens": f"{settings.algorithm_name} trains on their sum, should a reward give any"}
+    return {"scores of tokens": f"{name} trains on their sum, should a reward give any"}
 
 
 def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:

@@ -43,8 +43,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "a2c": A2C(learning_rate=1e-3, entropy_coef=0.01, optimizer=SMOOTH),
     "trpo": TRPO(num_epochs=1, minibatch_size=5, cg_max_steps=3, cg_damping=0.5, optimizer=SMOOTH),
     "dpo": DPO(minibatch_size=4, learning_rate=1e-3, optimizer=SMOOTH),
-    # At the policy's rate T5's critic comes upon a kink: rounding alone, as by another token_budget, then moves
-    # its gradient by 1 %.
+    # At the policy's rate T5's critic comes upon a kink, where rounding moves its gradient by 1 %: another
+    # token_budget does so, too.
     "t5": PPO(
         num_epochs=1, minibatch_size=8, learning_rate=1e-3, critic_learning_rate=1e-4, optimizer=SMOOTH
     ),

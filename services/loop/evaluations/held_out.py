@@ -1,8 +1,8 @@
 """Prepare evaluations: leases of held-out prompts, the same ones every time, and the evaluator."""
 
 from collections.abc import Sequence
-from functools import partial
 
+from contracts.clients import RolloutClient
 from contracts.rollout import Lease
 from learner.settings import ModelSettings
 from reward_servers.evaluated_metrics import evaluated_metrics
@@ -46,38 +46,32 @@ def evaluator_of(
     responses: HeldOutResponses | None = None,
 ) -> Evaluator:
     """Return the evaluator of a model on these splits."""
+    reading, metrics = reading_of(settings, "validation"), evaluated_metrics(settings.metrics)
+
+    def model(workers: RolloutClient) -> EvaluatedModel:
+        return EvaluatedModel(
+            load_tokenizer(settings.model),
+            workers,
+            reading,
+            settings.sampling(evaluating=True),
+            settings.seed,
+            None if read_model(settings.model).is_encoder_decoder else _window(settings.model),
+            settings.plays,
+            next(iter(settings.parts), ""),
+        )
+
     return Evaluator(
         {split: held_out_leases(settings, split) for split in splits},
         collector,
         find_post_processor(settings.evaluation.post_processor),
         _policy_perplexity(settings.model, settings.evaluation),
-        reading_of(settings, "validation").text,
+        reading.text,
         settings.environment.has_baselines,
         AtK.of(settings.evaluation),
         tuple(settings.parts),
-        _evaluated_metrics(settings),
+        EvaluatedMetrics(metrics, settings.by_part, model) if metrics else None,
         responses,
     )
-
-
-def _evaluated_metrics(settings: RunSettings) -> EvaluatedMetrics | None:
-    """Return the metrics that take the split's name or the model, or None if there are none."""
-    metrics = evaluated_metrics(settings.metrics)
-    if not metrics:
-        return None
-    reading, files = reading_of(settings, "validation"), read_model(settings.model)
-    window = None if files.is_encoder_decoder else _window(settings.model)
-    model_of = partial(
-        EvaluatedModel,
-        load_tokenizer(settings.model),
-        to_tokens=reading,
-        sampling=settings.sampling(evaluating=True),
-        seed=settings.seed,
-        window=window,
-        plays=settings.plays,
-        part=next(iter(settings.parts), ""),
-    )
-    return EvaluatedMetrics(metrics, settings.by_part, lambda workers: model_of(workers=workers))
 
 
 def _window(model: ModelSettings) -> int:
