@@ -22,6 +22,7 @@ from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.direct_loading import DirectLoader
 from rollout_workers.engines.engine_arguments import engine_arguments, prepare_environment
+from rollout_workers.engines.gpu_start import gpu_arguments
 from rollout_workers.engines.inverse_draw import install_draw
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
@@ -33,8 +34,8 @@ from rollout_workers.engines.weight_transfer import WeightReceiver
 from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
 
-TOKENS_A_STEP = 8192  # of prompts and responses, on a GPU: vLLM's own choice for batches of texts
 SCORED = "scored-"  # begins the ids of requests that are scored, not generated
+REHEARSED = 24  # tokens, as a probe has
 
 
 @dataclass(slots=True)
@@ -90,6 +91,11 @@ class VLLMEngine:
         self.weight_version = 0
         self.mask_version: int | None = None if mask_rule is None else 0
         self.num_generated = 0
+        self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Score a text as probes do: vLLM compiles a function at the first, and a push would wait for it."""
+        self.logprobs([(0,) * min(REHEARSED, (self.window or REHEARSED + 1) - 1)])
 
     def add(self, request: Request) -> None:
         """Admit a request.
@@ -276,8 +282,8 @@ def chosen_arguments(
         "seed": 0,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "distributed_executor_backend": "mp" if settings.tensor_parallel_size > 1 else None,
-        **({"max_num_batched_tokens": TOKENS_A_STEP} if on_gpu else {}),
         **(twin_arguments() if mask_rule else {}),
+        **(gpu_arguments(settings) if on_gpu else {}),
         **(adapter_arguments(lora_rank) if lora_rank else {}),
     }
 

@@ -17,11 +17,27 @@ from rollout_workers.engines.engine_arguments import (
     engine_arguments,
     prepare_environment,
 )
+from rollout_workers.engines.gpu_start import OF_COMPILATION, gpu_arguments
 from rollout_workers.engines.transformers_engine import TransformersEngine
 from rollout_workers.settings import RolloutSettings
 from tests.rollout_workers.generation import finish, make_model
 
-OURS_TO_CHANGE = {"enforce_eager", "disable_log_stats", "max_num_batched_tokens"}
+OURS_TO_CHANGE = {
+    *("enforce_eager", "disable_log_stats"),
+    *("max_num_batched_tokens", "kernel_config", "compilation_config"),  # on a GPU
+}
+GIVEN = {
+    "compilation_config": {"mode": 3},
+    "cudagraph_capture_sizes": [4],
+    "max_cudagraph_capture_size": 4,
+    "optimization_level": 0,
+    "performance_mode": "throughput",
+}
+
+
+def arguments_of(model: Path, settings: RolloutSettings) -> Any:
+    """vLLM's arguments with those of a GPU and the user's."""
+    return engine_arguments({"model": str(model), **gpu_arguments(settings)}, settings.engine_args)
 
 
 @pytest.mark.parametrize("name", DECIDED)
@@ -57,7 +73,48 @@ class TestWithVLLM:
         from rollout_workers.engines import vllm_engine
 
         chosen = vllm_engine.chosen_arguments("m", "m", None, RolloutSettings(), None, None, None)
-        assert chosen.keys() <= DECIDED.keys() | OURS_TO_CHANGE
+        on_gpu = gpu_arguments(RolloutSettings())
+        assert chosen.keys() | on_gpu.keys() <= DECIDED.keys() | OURS_TO_CHANGE
+
+    @pytest.mark.parametrize(
+        ("most", "sizes"),
+        [
+            (512, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
+            (2000, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]),
+            (48, [1, 2, 4, 8, 16, 32, 48]),
+            (1, [1]),
+        ],
+    )
+    def test_on_a_gpu_vllm_captures_few_graphs_and_warms_up_nothing(
+        self, most: int, sizes: list[int], tmp_path: Path
+    ) -> None:
+        from vllm.config import CompilationMode, CUDAGraphMode
+
+        made = arguments_of(tmp_path, RolloutSettings(max_concurrent=most))
+        compilation = made.compilation_config
+        assert made.kernel_config.enable_jit_warmup is False
+        assert compilation.mode == CompilationMode.NONE
+        assert compilation.cudagraph_mode == CUDAGraphMode.FULL_DECODE_ONLY
+        assert compilation.cudagraph_capture_sizes == sizes
+        assert made.max_num_batched_tokens == 8192
+
+    @pytest.mark.parametrize("name", GIVEN)
+    def test_a_users_arguments_about_compilation_replace_the_runs(self, name: str, tmp_path: Path) -> None:
+        """Two lists of sizes, for one, are refused by vLLM."""
+        from vllm.config import CompilationConfig
+
+        assert GIVEN.keys() == OF_COMPILATION
+        settings = RolloutSettings(engine_args={name: GIVEN[name]})
+        made = arguments_of(tmp_path, settings)
+        plain = engine_arguments({"model": str(tmp_path)}, settings.engine_args)
+        assert made.compilation_config == plain.compilation_config
+        assert isinstance(made.compilation_config, CompilationConfig)
+        assert getattr(made, name) == getattr(plain, name)
+
+    def test_a_users_kernels_stay_the_users(self, tmp_path: Path) -> None:
+        settings = RolloutSettings(engine_args={"kernel_config": {"enable_jit_warmup": True}})
+        made = arguments_of(tmp_path, settings)
+        assert made.kernel_config.enable_jit_warmup is True
 
     def test_an_unknown_name_gets_the_nearest(self) -> None:
         with pytest.raises(InputError, match=r"engine_args.kv_cache_dtyp: .* did you mean kv_cache_dtype"):
