@@ -28,6 +28,10 @@ def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None)
 
 
 def enter(device: torch.device) -> None:
-    """Make a GPU the current one of the calling thread; CUDA keeps one for each thread."""
+    """Make a GPU the current one of the calling thread; CUDA keeps one for each thread.
+
+    cuDNN's attention is off: it builds a plan for each new shape, and each micro-batch has another one.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        torch.backends.cuda.enable_cudnn_sdp(False)

@@ -36,6 +36,7 @@ def test_whichever_thread_calls_the_learners_gpu_is_that_threads_own(
     monkeypatch.setattr(
         torch.cuda, "set_device", lambda device: current.__setitem__(threading.get_ident(), device)
     )
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda _: None)
 
     def note(*_: Any) -> Any:
         found.append(current.get(threading.get_ident()))
@@ -61,8 +62,23 @@ def test_torch_makes_the_learners_gpu_the_current_one(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch._C, "_cuda_setDevice", made_current.append, raising=False)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda _: None)
     enter(pick_device(LearnerSettings(), rendezvous))
     assert made_current == [index]
+
+
+@pytest.mark.parametrize(("device", "left"), [(SECOND, False), (torch.device("cpu"), True)])
+def test_a_gpu_builds_no_attention_plan_for_each_new_shape(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device, left: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        enter(device)
+        assert torch.backends.cuda.cudnn_sdp_enabled() == left
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def test_a_learner_on_a_cpu_needs_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
