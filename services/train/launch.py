@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import ray
@@ -42,6 +42,7 @@ from services.loop.controller import Clients
 from services.loop.learner_restarts import LearnerRestarts
 from services.models.chat_template import form_of
 from services.models.files import read_model
+from services.preflight.capacity.worker_cache import cache_bytes
 from services.preflight.deployment import Deployment, deployment_of
 from services.preflight.machine import num_cores, threads_each
 from services.preflight.placement import Reservation
@@ -106,22 +107,27 @@ def service(
     tell: Note | None = None,
     trial: Trial = MADE_UP,
     meanwhile: Callable[[], None] = lambda: None,
+    gpu_bytes: float | None = None,
 ) -> Iterator[Clients]:
     """Start workers, learner and reward servers side by side, slow ones first; yield them once all are up.
 
-    Where a learner's process and a worker share a GPU, workers start when the learner is up.
+    Where a learner's process and a worker share a GPU, and the plan does not know the memory of the worker's
+    keys and values, workers start when the learner is up.
 
     Args:
         warn: hears what goes wrong.
         tell: hears how the start and long calls get on; by default `warn`.
         meanwhile: called once, while the parts start.
         trial: texts for trying the user's own rewards and metrics.
+        gpu_bytes: memory of the smallest GPU; None: there is none, or it is not known.
     """
     say = tell or warn
     starting = Starting(("the reward servers", "the learner", "the rollout workers"), say)
     model = model_of(settings.model, settings.algorithm, settings.environment)
     graders = settings.reward, served_metrics(settings.metrics), settings.reward_servers
-    machines = deployment_of(settings, read_model(settings.model), ray_machine())
+    files, machine = read_model(settings.model), replace(ray_machine(), gpu_bytes=gpu_bytes)
+    machines = deployment_of(settings, files, machine)
+    cache = cache_bytes(settings, files, machines)
     restarts = LearnerRestarts(settings.learner.max_restarts)
     say(f"rollouts are written by {machines.in_words}")
 
@@ -134,10 +140,10 @@ def service(
         with starting:
             learner = start_learner(settings, machines, warn, starting.hear, say)
             ends.callback(learner.stop)
-            if machines.placement.workers_beside_a_learner:
+            if machines.placement.workers_beside_a_learner and cache is None:
                 # vLLM counts what a learner takes meanwhile as its own, and fails if memory becomes free.
                 wait_for_learner(learner, restarts, warn)
-            fleet = start_fleet(model, machines, warn, starting.hear, say)
+            fleet = start_fleet(model, with_cache(machines, cache), warn, starting.hear, say)
             ends.callback(fleet.stop)
             with timeline.span("waits for the reward servers"):
                 served = served_rewards(*graders, warn, trial, settings.by_part, prepare)
@@ -153,6 +159,14 @@ def service(
         if early is None:
             early = machines.learner_is_alone and settings.learner.num_processes == 1
         yield Clients(fleet, rewards, learner, scores_early=early)
+
+
+def with_cache(deployed: Deployment, cache: int | None) -> Deployment:
+    """Return the deployment with the bytes of keys and values that the plan gives each worker's GPU."""
+    if cache is None:
+        return deployed
+    given = {**deployed.rollout.engine_args, "kv_cache_memory_bytes": cache}
+    return replace(deployed, rollout=deployed.rollout.model_copy(update={"engine_args": given}))
 
 
 def wait_for_learner(learner: LearnerGroup, restarts: LearnerRestarts, warn: Note) -> None:

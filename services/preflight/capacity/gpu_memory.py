@@ -109,7 +109,14 @@ def worker_least(needs: MemoryNeeds, shape: ModelShape, texts: Texts, deployed: 
     models = 2 if needs.algorithm.traits.masks else 1
     step = STEP_TOKENS * each * (3 * shape.inner_width + 4 * shape.width) / parts
     step += needs.rollout.max_concurrent * shape.vocabulary * 8  # logits, and what sampling makes of them
+    cache = least_cache(needs, shape, texts, deployed)
+    return models * each * needs.num_parameters / parts + step + cache
+
+
+def least_cache(needs: MemoryNeeds, shape: ModelShape, texts: Texts, deployed: Deployment) -> float:
+    """Return the bytes of the keys and values that a worker should hold at least, on each of its GPUs."""
+    each, parts = BYTES[deployed.engine_dtype or "bfloat16"], needs.rollout.tensor_parallel_size
+    models = 2 if needs.algorithm.traits.masks else 1
     longest = longest_text(needs, texts.window, is_open=texts.count is None)
     tokens = min(LEAST_CACHE, longest * needs.rollout.max_concurrent)
-    cache = models * tokens * shape.cache_bytes(each) / parts
-    return models * each * needs.num_parameters / parts + step + cache
+    return models * tokens * shape.cache_bytes(each) / parts

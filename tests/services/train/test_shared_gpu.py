@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from benchmarks.gpu_plans import MACHINES, run_of
 from benchmarks.qwen_shapes import files_of
 from learner.distributed.rendezvous import Rendezvous
-from services.preflight.deployment import Machine, deployment_of
+from services.preflight.capacity.gpu_defaults import fitted
+from services.preflight.deployment import Deployment, Machine, deployment_of
 from services.preflight.placement import Placement, Reservation
 from services.train import launch
 
@@ -30,34 +32,48 @@ class Part:
     def stop(self) -> None: ...
 
 
+LATER = ["learner starts", "learner is up", "fleet starts"]
+BESIDE = ["learner starts", "fleet starts", "learner is up"]
+
+
 @pytest.mark.parametrize(
-    ("machine", "expected"),
+    ("machine", "engine_args", "expected"),
     [
-        (MACHINES["1×80 GB"], ["learner starts", "learner is up", "fleet starts"]),
-        (MACHINES["8×80 GB"], ["learner starts", "fleet starts", "learner is up"]),
-        (Machine(2.0, 0), ["learner starts", "fleet starts", "learner is up"]),
+        (MACHINES["1×80 GB"], {}, BESIDE),
+        (MACHINES["1×80 GB"], {"block_size": 32}, LATER),  # vLLM's memory is then not known
+        (replace(MACHINES["1×80 GB"], gpu_bytes=None), {}, LATER),
+        (MACHINES["8×80 GB"], {"block_size": 32}, BESIDE),
+        (Machine(2.0, 0), {}, BESIDE),
     ],
 )
-def test_on_a_shared_gpu_workers_start_when_the_learner_is_up(
-    machine: Machine, expected: list[str], monkeypatch: pytest.MonkeyPatch
+def test_on_a_shared_gpu_workers_of_unknown_memory_start_when_the_learner_is_up(
+    machine: Machine, engine_args: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM counts what others take while it starts as its own, and fails if they give memory back."""
-    run, notes, told = run_of(), list[str](), list[str]()
+    """vLLM counts what others take while it measures as its own, and fails if they give memory back."""
+    notes, told, started = list[str](), list[str](), list[Deployment]()
+    run = run_of(rollout={"engine": "vllm", "engine_args": engine_args})
+    run, _ = fitted(run, files_of("0.5B"), machine)
     deployed = deployment_of(run, files_of("0.5B"), machine)
+
+    def fleet(_: Any, given: Deployment, *__: Any) -> Part:
+        started.append(given)
+        return Part("fleet", notes)
 
     @contextlib.contextmanager
     def served(*_: Any) -> Iterator[None]:
         yield
 
     monkeypatch.setattr(launch, "model_of", lambda *_: None)
-    monkeypatch.setattr(launch, "read_model", lambda *_: None)
+    monkeypatch.setattr(launch, "read_model", lambda *_: files_of("0.5B"))
     monkeypatch.setattr(launch, "ray_machine", lambda: machine)
     monkeypatch.setattr(launch, "deployment_of", lambda *_: deployed)
-    monkeypatch.setattr(launch, "start_fleet", lambda *_: Part("fleet", notes))
+    monkeypatch.setattr(launch, "start_fleet", fleet)
     monkeypatch.setattr(launch, "start_learner", lambda *_: Part("learner", notes))
     monkeypatch.setattr(launch, "served_rewards", served)
-    with launch.service(run, notes.append, told.append):
+    with launch.service(run, notes.append, told.append, gpu_bytes=machine.gpu_bytes):
         assert notes[:3] == expected
+    knows = bool(machine.gpu_bytes) and not engine_args
+    assert ("kv_cache_memory_bytes" in started[0].engine_settings.engine_args) == knows
     dtype = "bfloat16" if machine.num_gpus else "float32"
     assert f"rollouts are written by vLLM, {dtype}" in told
 
