@@ -53,9 +53,10 @@ test-engines: $(READY)
 test-all: test
 	@$(BIN)/python -m pytest tests -m "long and not gpu"
 
-# The tests and benchmarks that need a GPU, at most half an hour; they write docs/results/gpu.md.
+# The benchmarks and tests that need a GPU: make gpu MINUTES=12 leaves out what does not fit. They write
+# docs/results/gpu.md.
 gpu: $(READY)
-	@$(BIN)/python -m benchmarks.gpu
+	@$(BIN)/python -m benchmarks.gpu $(if $(MINUTES),--minutes $(MINUTES))
 
 check: $(READY)
 	$(BIN)/ruff check .

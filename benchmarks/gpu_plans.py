@@ -25,8 +25,8 @@ MACHINES = {
 HEAD = """# Which settings for which GPUs
 
 **No run of this page has been tried.** `python -m benchmarks.gpu_plans` made it from the plan, for PPO
-with its defaults and Qwen2.5's shapes. One sum of the plan was measured on a GPU: [a learner of
-0.5B](results/gpu.md) took what the plan says. 80 GB are 80·10⁹ bytes. A node's own free memory is 120 GB
+with its defaults and Qwen2.5's shapes. Measured on GPUs was the learner of 0.5B alone: [its
+memory](results/gpu.md) is the plan's to 0.1 %. 80 GB are 80·10⁹ bytes. A node's own free memory is 120 GB
 beside a GPU of 24 GB. Beside one GPU of 80 GB it is 240 GB, and beside eight 960 GB.
 
 `whetstone train` chooses what you leave out of `learner.token_budget`, `model.gradient_checkpointing`,

@@ -3,39 +3,61 @@
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 import torch
 
-from benchmarks.gpu.__main__ import PARTS
-from benchmarks.gpu.machine import peak_flops
+from benchmarks.gpu.__main__ import PARTS, measured
+from benchmarks.gpu.lines import Line, read, write
 from benchmarks.gpu.page import ABOUT, PAGE, page
 from benchmarks.gpu.pushes import ways
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_until_it_has_run_the_page_says_so() -> None:
-    assert "**These tests and benchmarks have not run yet.**" in page(None, {})
-    stored = PAGE.read_text()
-    assert stored == page(None, {}) or "\nMeasured on " in stored
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 
 
-def test_the_page_shows_each_part_and_which_failed() -> None:
-    found = {"sleeping": {"sleep, s": 0.5, "freed, GB": 1234.5, "nccl": "not run"}, "runs": "no room"}
-    text = page("1 × NVIDIA H100 (85 GB)", found)
-    assert "Measured on 1 × NVIDIA H100 (85 GB).\n" in text and "not run yet" not in text
-    assert "| sleep, s | 0.500 |\n| freed, GB | 1,234 |\n| nccl | not run |\n" in text
-    assert f"## {ABOUT['runs']}\n\n**Failed:** no room\n" in text
-    assert ABOUT.keys() == {"tests", *PARTS}
+def line(part: str, what: str, value: float | str, card: str = H100, commit: str = "aaa1111") -> Line:
+    return Line(part, what, value, card, "2026-11-27", commit, "torch 2.13.0")
 
 
-def test_a_gpu_s_peak_is_that_of_its_own_name() -> None:
-    assert peak_flops("NVIDIA H100 PCIe") == 756e12
-    assert peak_flops("NVIDIA H100 80GB HBM3") == 989e12
-    assert peak_flops("NVIDIA H100 NVL") == 835e12
-    assert [peak_flops(f"NVIDIA {name}") for name in ("L40S", "L40", "L4")] == [362e12, 181e12, 121e12]
-    assert peak_flops("NVIDIA GeForce GTX 1080") is None
+def test_the_stored_page_is_that_of_the_stored_lines() -> None:
+    assert PAGE.read_text() == page(read()), "python -m benchmarks.gpu.page writes it anew"
+    assert "**These tests and benchmarks have not run yet.**" in page([])
+    assert ABOUT.keys() == PARTS.keys()
+
+
+def test_a_value_stays_until_a_newer_one_of_its_card_replaces_it() -> None:
+    old = line("sleeping", "sleep, s", 0.5), line("sleeping", "wake, s", 0.25)
+    new = line("sleeping", "sleep, s", 0.125, commit="bbb2222"), line("sleeping", "sleep, s", 2.0, card=H200)
+    text = page([*old, *new])
+    assert "| sleep, s | 0.125 | 0.5 (aaa1111) | H100, 2026-11-27, bbb2222 |\n" in text
+    assert "| wake, s | 0.25 |  | H100, 2026-11-27, aaa1111 |\n" in text
+    assert "| sleep, s | 2 |  | H200, 2026-11-27, aaa1111 |\n" in text
+
+
+def test_a_failure_stays_until_its_part_writes_lines_on_that_card() -> None:
+    measured_before = line("runs", "GRPO: after", 0.75)
+    broken = line("runs", "", "no room")
+    shown = f"## {ABOUT['runs']}\n\n**Failed** (H100, 2026-11-27, aaa1111): no room\n"
+    text = page([measured_before, broken])
+    assert shown in text and "| GRPO: after | 0.75 |" in text
+    assert shown in page([broken, line("runs", "GRPO: after", 0.5, card=H200)])
+    assert "Failed" not in page([broken, line("runs", "GRPO: after", 0.5)])
+
+
+def test_lines_are_added_to_those_that_are_there(tmp_path: Path) -> None:
+    lines = [line("tests", "passed", 7), line("tests", "ein Wert mit Ü", "nicht gemessen")]
+    write(tmp_path / "lines.jsonl", lines[:1])
+    write(tmp_path / "lines.jsonl", lines[1:])
+    assert read(tmp_path / "lines.jsonl") == lines
+
+
+def test_a_part_that_would_not_fit_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not measured("generation", perf_counter() + 1)
+    assert "generation: left out: it needs 200 s, and 1 s are left" in capsys.readouterr().out
 
 
 def test_nccl_needs_two_gpus() -> None:

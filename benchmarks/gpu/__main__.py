@@ -1,10 +1,11 @@
-"""Run the tests that need a GPU, and the benchmarks of GPUs; write docs/results/gpu.md.
+"""Measure on a GPU, part by part within some minutes; write docs/results/gpu.md after each.
 
-`python -m benchmarks.gpu` needs a GPU. `python -m benchmarks.gpu PART …` runs single parts, on a CPU, too.
+`python -m benchmarks.gpu --minutes 12` needs a GPU. `python -m benchmarks.gpu PART …` runs single parts, on a
+CPU, too, where it only rehearses.
 """
 
+import argparse
 import contextlib
-import json
 import os
 import re
 import subprocess
@@ -12,18 +13,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import psutil
 
-from benchmarks.gpu.machine import gpu_name, on_gpu
+from benchmarks.gpu.lines import ROOT, read, record_failure, store
+from benchmarks.gpu.machine import on_gpu
 from benchmarks.gpu.page import PAGE, page
 from benchmarks.outcome import OUT
-from services.train.launch import MALLOC_TUNABLES
 
-ROOT = Path(__file__).parents[2]
-PARTS = ("generation", "training", "pushes", "sleeping", "runs")
-WHOLE_S = 1800.0  # for the tests and all parts; a first start of vLLM compiles for more than a minute
+# Seconds that a part needs at least; with fewer left it does not begin. The least known come first.
+PARTS = {
+    "iteration": 120.0,
+    "training": 60.0,
+    "pushes": 150.0,
+    "generation": 200.0,
+    "runs": 150.0,
+    "sleeping": 60.0,
+    "tests": 120.0,
+}
+MOST = 2.5  # times of those seconds that a part may take, so that a stuck one leaves time to the others
+MINUTES = 30.0
 LAST_WORDS = re.compile(r"^[\w.]*(Error|Exit|Exception)\b.*")
 NO_GPU = (
     "make gpu: PyTorch finds no GPU on this machine; expected an NVIDIA GPU, and an environment of "
@@ -31,89 +40,82 @@ NO_GPU = (
 )
 
 
-def main(names: Sequence[str]) -> int:
-    if unknown := set(names) - set(PARTS):
-        print(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}", file=sys.stderr)
-        return 2
-    if names:
-        found = {name: measured(name, perf_counter() + WHOLE_S) for name in names}
-    elif not on_gpu():
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="time for all parts together")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    options = parser.parse_args(words)
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if not (options.parts or on_gpu()):
         print(NO_GPU, file=sys.stderr)
         return 2
-    else:
-        began = perf_counter()
-        ends = began + WHOLE_S
-        found = {"tests": tested(ends)}
-        for name in PARTS:
-            found[name] = measured(name, ends)
-            # After each part: whatever ends the whole, what was measured stays.
-            minutes = (perf_counter() - began) / 60
-            PAGE.write_text(page(f"{machine()}, in {minutes:.1f} minutes", found))
+    ends = perf_counter() + 60 * options.minutes
+    failed = [name for name in options.parts or PARTS if not measured(name, ends)]
+    if on_gpu():
         print(f"{PAGE.relative_to(ROOT)} is written")
-    failed = [name for name, rows in found.items() if isinstance(rows, str)]
-    for name in failed:
-        print(f"{name} failed: {found[name]}", file=sys.stderr)
+    if failed:
+        print(f"failed, or left out for want of time: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def machine() -> str:
-    """Return the GPUs, their memory, and the versions of what computes on them."""
-    import torch
-    import vllm
+def measured(name: str, ends: float) -> bool:
+    """Run a part, which records its lines as it gets them; return whether it came to its end.
 
-    size = torch.cuda.get_device_properties(0).total_memory / 1e9
-    gpus = f"{torch.cuda.device_count()} × {gpu_name()} ({size:.0f} GB)"
-    return f"{gpus}, torch {torch.__version__}, vLLM {vllm.__version__}"
-
-
-def tested(ends: float) -> dict[str, Any] | str:
-    """Return the numbers of tests that passed, failed and were left out; or what failed."""
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "--durations=0", "tests/gpu"]
-    code, told = _run("tests", command, ends)
-    if code:
-        failed = re.findall(r"^(?:FAILED|ERROR) .*", told, re.MULTILINE)
-        return " ".join(failed) or told.strip()[-500:] or f"they ended with {code}"
-    return {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|skipped)", told)}
+    After each part the page is written: whatever ends the whole, the values of the parts stay.
+    """
+    left = ends - perf_counter()
+    if left < PARTS[name]:
+        print(f"{name}: left out: it needs {PARTS[name]:.0f} s, and {left:.0f} s are left", flush=True)
+        return False
+    command = [sys.executable, "-m", f"benchmarks.gpu.{name}"]
+    reason = _run(name, command, min(left, MOST * PARTS[name]))
+    if reason is not None:
+        record_failure(name, reason)
+    if on_gpu():
+        PAGE.write_text(page(read(store())))
+    return reason is None
 
 
-def measured(name: str, ends: float) -> dict[str, Any] | str:
-    """Return a part's rows, or why there are none."""
-    written = OUT / f"gpu_{name}.json"
-    written.unlink(missing_ok=True)
-    code, told = _run(name, [sys.executable, "-m", f"benchmarks.gpu.{name}"], ends)
-    if code or not written.exists():
-        lines = told.strip().splitlines()
-        words = [line for line in lines if LAST_WORDS.match(line)] or lines
-        return words[-1] if words else f"it ended with {code}"
-    rows: dict[str, Any] = json.loads(written.read_text())["rows"]
-    return rows
+def _run(name: str, command: Sequence[str], limit_s: float) -> str | None:
+    """Run a command and show its words; return None, or why it failed.
 
-
-def _run(name: str, command: Sequence[str], ends: float) -> tuple[int, str]:
-    """Run a command until a moment of `perf_counter`, and show what it says; return its code and words.
-
-    The words are in a file from the start, so that they stay if this process is ended, too. After that moment
+    The words are in a file from the start, so that they stay if this process is ended, too. After `limit_s`
     the command ends with all processes that it started: they would keep the GPU.
     """
+    from services.train.launch import MALLOC_TUNABLES  # imports Ray, which a refused call does not need
+
     OUT.mkdir(exist_ok=True)
     log = OUT / f"gpu_{name}.log"
     print(f"{name}: see {log.relative_to(ROOT)}", flush=True)
     environment = {**os.environ, "GLIBC_TUNABLES": MALLOC_TUNABLES, "PYTHONUNBUFFERED": "1"}
-    late = ""
+    late = False
     with log.open("w") as words:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=words, stderr=words)
         try:
-            process.wait(timeout=max(1.0, ends - perf_counter()))
+            process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            family = [*psutil.Process(process.pid).children(recursive=True), process]
-            for each in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.kill()
-            process.wait()
-            late = f"\nit was ended: all together may take {WHOLE_S:.0f} s"
-    told = log.read_text(errors="replace") + late
-    print(told, flush=True)
-    return process.returncode, told
+            late = True
+            end_family(process)
+    print(log.read_text(errors="replace"), flush=True)
+    if late:
+        return f"it was ended after {limit_s:.0f} s; the lines until then stay"
+    return None if process.returncode == 0 else last_words(log, process.returncode)
+
+
+def end_family(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started."""
+    for member in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
+
+
+def last_words(log: Path, code: int) -> str:
+    """Return the last line of a log that names an error, else its last line, else the exit code."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    words = [line for line in lines if LAST_WORDS.match(line)] or lines
+    return words[-1] if words else f"it ended with {code}"
 
 
 if __name__ == "__main__":

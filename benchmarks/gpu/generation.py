@@ -14,22 +14,22 @@ from typing import Any
 import psutil
 
 from benchmarks.generation import TextBatch, bare_side, compared, worker_side
-from benchmarks.gpu.machine import gpu_name, model, on_gpu
-from benchmarks.outcome import publish
+from benchmarks.gpu.lines import record
+from benchmarks.gpu.machine import model, on_gpu
 from rollout_workers.settings import RolloutSettings
 
-SETTINGS = RolloutSettings(max_concurrent=256, gpu_memory_utilization=0.4, kv_cache_gib=0.25)
+SETTINGS = RolloutSettings(max_concurrent=512, gpu_memory_utilization=0.4, kv_cache_gib=0.25)
 ON_GPU = {"dtype": "bfloat16", "gpu_memory_utilization": 0.4}
 ON_CPU = {"dtype": "float32", "enforce_eager": True, "kv_cache_memory_bytes": 2**28}
 
 
 def main() -> None:
-    texts = TextBatch(count=256, prompt=128, new=256) if on_gpu() else TextBatch(count=8, prompt=16, new=8)
+    texts = TextBatch(count=512, prompt=128, new=256) if on_gpu() else TextBatch(count=8, prompt=16, new=8)
     folder = str(model())
     # Before the worker sets its environment. Its free memory is counted when bare vLLM has taken its share.
     with in_process(folder, texts, ON_GPU if on_gpu() else ON_CPU) as bare:
-        rows, found = compared(worker_side(folder, SETTINGS, texts), bare, rounds=5)
-    publish("gpu_generation", f"generation: {texts}, {gpu_name()}", rows, found)
+        rows, _ = compared(worker_side(folder, SETTINGS, texts), bare, rounds=5)
+    record("generation", {"texts": str(texts), **rows})
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def in_process(folder: str, texts: TextBatch, arguments: Mapping[str, Any]) -> I
         yield tokens_per_s
     finally:
         # At its own end it would wait for vLLM's engine, which ends after it.
-        for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-            each.kill()
+        for member in [*psutil.Process(process.pid).children(recursive=True), process]:
+            member.kill()
 
 
 def serve(connection: Connection, folder: str, texts: TextBatch, arguments: Mapping[str, Any]) -> None:

@@ -7,20 +7,6 @@ import torch
 from benchmarks.models import made
 from benchmarks.qwen_shapes import CONFIGS
 
-# Dense bfloat16 operations a second, as the makers' data sheets have them; the first name that fits counts.
-FLOPS = {
-    "B200": 2250e12,
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "RTX 4090": 165e12,
-    "A10": 125e12,
-    "L4": 121e12,
-}
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -40,11 +26,6 @@ def on_gpu() -> bool:
 def gpu_name() -> str:
     """Return the first GPU's name, or the word for a machine without one."""
     return torch.cuda.get_device_name(0) if on_gpu() else "no GPU: a rehearsal"
-
-
-def peak_flops(name: str) -> float | None:
-    """Return the dense bfloat16 operations a second of a GPU; None: its name is not in the table."""
-    return next((flops for known, flops in FLOPS.items() if known in name), None)
 
 
 def model() -> Path:

@@ -1,52 +1,73 @@
-"""Write docs/results/gpu.md from what the parts have measured. Pure functions."""
+"""Write docs/results/gpu.md from the lines that GPUs have shown. Pure functions but for `main`."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+from benchmarks.gpu.lines import Line, failures, newest, older, read, shown
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "gpu.md"
 HEAD = """# On a GPU
 
-`make gpu` runs the tests that need a GPU, then these benchmarks, and writes this page: in at most half an
-hour on one GPU of 80 GB. The model has Qwen2.5's shape of 0.5B and random weights. [What reading the code
-found](gpu_defects.md) before any GPU ran it is a page of its own.
+`make gpu MINUTES=12` measures the parts below, in their order, as far as the minutes go. Each value stays
+until a newer one of the same card replaces it. The model has Qwen2.5's shape of 0.5B and random weights.
+[What reading the code found](gpu_defects.md) before any GPU ran it is a page of its own.
 """
 NOT_RUN = """
 **These tests and benchmarks have not run yet.** No machine with a GPU was at hand. What other
 pages say of GPUs was calculated, or tried on CPUs.
 """
-ABOUT = {
-    "tests": "Tests that need a GPU",
-    "generation": "A worker beside bare vLLM",
+ABOUT = {  # in the order in which they are measured: the least known first
+    "iteration": "Whole iterations of GRPO",
     "training": "Updates: operations and memory",
     "pushes": "Weights on their way to a worker",
-    "sleeping": "A worker that leaves its memory",
+    "generation": "A worker beside bare vLLM",
     "runs": "Two whole runs",
+    "sleeping": "A worker that leaves its memory",
+    "tests": "Tests that need a GPU",
 }
 
 
-def page(machine: str | None, found: Mapping[str, Mapping[str, Any] | str]) -> str:
-    """Return the page's text.
-
-    Args:
-        machine: its name; None: nothing has run.
-        found: by part its rows, or why there are none.
-    """
-    if machine is None:
+def page(lines: Sequence[Line]) -> str:
+    """Return the page's text."""
+    if not lines:
         return HEAD + NOT_RUN
-    parts = [f"{HEAD}\nMeasured on {machine}.\n"]
-    for name, rows in found.items():
-        shown = f"**Failed:** {rows}\n" if isinstance(rows, str) else _table(rows)
-        parts.append(f"## {ABOUT[name]}\n\n{shown}")
-    return "\n".join(parts)
+    parts = [HEAD, *(_part(name, lines) for name in ABOUT), _versions(lines)]
+    return "\n".join(part for part in parts if part)
 
 
-def _table(rows: Mapping[str, Any]) -> str:
-    told = (f"| {name} | {_said(value)} |\n" for name, value in rows.items())
-    return f"|  |  |\n|---|---|\n{''.join(told)}"
+def _part(name: str, lines: Sequence[Line]) -> str:
+    """Return a part's table, and its failures; a sentence where it has neither."""
+    values = [line for line in newest(lines).values() if line.part == name]
+    broken = [line for line in failures(lines) if line.part == name]
+    parts = [f"**Failed** ({_measured(line)}): {line.value}\n" for line in broken]
+    if values:
+        rows = "".join(_row(lines, line) for line in values)
+        parts.append(f"| what | value | before | measured |\n|---|---|---|---|\n{rows}")
+    return f"## {ABOUT[name]}\n\n" + ("\n".join(parts) or "Not measured yet.\n")
 
 
-def _said(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
+def _row(lines: Sequence[Line], line: Line) -> str:
+    before = older(lines, line)
+    earlier = "" if before is None else f"{shown(before.value)} ({before.commit})"
+    return f"| {line.what} | {shown(line.value)} | {earlier} | {_measured(line)} |\n"
+
+
+def _measured(line: Line) -> str:
+    card = line.card.removeprefix("NVIDIA ").split(" ")[0]
+    return f"{card}, {line.day}, {line.commit}"
+
+
+def _versions(lines: Iterable[Line]) -> str:
+    """Return which software stood on which card, a line each."""
+    rows = {f"- {line.card}, {line.day}, {line.commit}: {line.versions}\n": None for line in lines}
+    return f"## Software\n\n{''.join(rows)}"
+
+
+def main() -> None:
+    """Write the page anew from the stored lines."""
+    PAGE.write_text(page(read()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

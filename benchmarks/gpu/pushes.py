@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.machine import gpu_name, model, on_gpu
-from benchmarks.outcome import publish, ratio, seconds
+from benchmarks.gpu.lines import record
+from benchmarks.gpu.machine import model, on_gpu
+from benchmarks.outcome import ratio, seconds
 from benchmarks.transports import beside_a_copy
 from services.cluster.ray_cluster import cluster
 
@@ -23,21 +24,21 @@ WHOLE = ("cluster.learner_gpus=1", "cluster.worker_gpus=1", EAGER)
 
 
 def main() -> None:
-    rows: dict[str, Any] = {}
+    chosen = ways(torch.cuda.device_count() if on_gpu() else 0)
     with cluster():
-        for way, options in ways(torch.cuda.device_count() if on_gpu() else 0).items():
-            num_bytes, found = beside_a_copy(
+        for way, options in chosen.items():
+            num_bytes, spent = beside_a_copy(
                 model(), (f"learner.transport={way}", *options), copier(way), rounds=ROUNDS
             )
-            rows |= {
-                f"{way}: push, s": statistics.median(found["push"]),
-                f"{way}: the bytes alone, s": statistics.median(found["copy"]),
-                f"{way}: push / bytes alone": ratio(found["push"], found["copy"]),
+            rows: dict[str, Any] = {
+                f"{way}: push, s": statistics.median(spent["push"]),
+                f"{way}: the bytes alone, s": statistics.median(spent["copy"]),
+                f"{way}: push / bytes alone": ratio(spent["push"], spent["copy"]),
+                "MB": num_bytes / 1e6,
             }
-    rows["MB"] = num_bytes / 1e6
-    if "nccl" not in str(rows):
-        rows["nccl"] = "not run: it needs two GPUs"
-    publish("gpu_pushes", f"a push, its probe included, {gpu_name()}", rows, {})
+            record("pushes", rows)
+    if "nccl" not in chosen:
+        record("pushes", {"nccl": "not run: it needs two GPUs"})
 
 
 def ways(num_gpus: int) -> dict[str, tuple[str, ...]]:

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.machine import gpu_name, on_gpu
+from benchmarks.gpu.lines import record
+from benchmarks.gpu.machine import on_gpu
 from benchmarks.learning import warm_start
-from benchmarks.outcome import OUT, publish, seconds
+from benchmarks.outcome import OUT, seconds
 from services.runs.folder import RunFolder
 
 FOLDER = OUT / "gpu-runs"
@@ -17,17 +18,16 @@ ALGORITHMS = {"ppo": (), "grpo": ("algorithm.num_epochs=4", "rollout.prompts_per
 
 
 def main() -> None:
-    rows: dict[str, Any] = {}
     failed: list[str] = []
     start = warm_start("gpt")
     shutil.rmtree(FOLDER, ignore_errors=True)
     for algorithm, options in ALGORITHMS.items():
         run = RunFolder(FOLDER / algorithm)
-        title = algorithm.upper()
+        title, rows = algorithm.upper(), dict[str, Any]()
         rows[f"{title}: seconds of the whole run"] = seconds(
             lambda a=algorithm, o=options: train(start, a, *o)
         )
-        rewards = [each["metrics"]["reward/mean"] for each in run.evaluations("val")]
+        rewards = [line["metrics"]["reward/mean"] for line in run.evaluations("val")]
         rows[f"{title}: validation reward before"], rows[f"{title}: after"] = rewards[0], rewards[-1]
         if on_gpu() and rewards[-1] <= rewards[0]:
             failed.append(f"{title} did not learn: {rewards[0]:.3f} before, {rewards[-1]:.3f} after")
@@ -36,7 +36,7 @@ def main() -> None:
             for row in run.training_info() + run.rollout_info()
             if "mismatch/max_ratio" in row
         )
-    publish("gpu_runs", f"{ITERATIONS} iterations of increasing numbers, {gpu_name()}", rows, {})
+        record("runs", rows)
     if failed:
         raise SystemExit("; ".join(failed))
 

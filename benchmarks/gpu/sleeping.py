@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.machine import gpu_name, model, on_gpu
-from benchmarks.outcome import publish, seconds
+from benchmarks.gpu.lines import record
+from benchmarks.gpu.machine import model, on_gpu
+from benchmarks.outcome import seconds
 from rollout_workers.engines.vllm_engine import VLLMEngine
 from rollout_workers.settings import RolloutSettings
 
@@ -26,7 +27,7 @@ def main() -> None:
         rows: dict[str, Any] = {"sleep": "vLLM's engine on a CPU has no sleep"}
     else:
         rows = measured(engine)
-    publish("gpu_sleeping", f"sleep and wake, {gpu_name()}", rows, {})
+    record("sleeping", rows)
 
 
 def measured(engine: VLLMEngine) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Share of the GPU's operations that updates use (MFU), and their peak of memory beside the plan's.
+"""Shares of the GPU's operations that updates use (MFU), and their peak of memory beside the plan's.
 
-The rollouts have prompts of their own, so that no prompt is read once for several responses.
+The rollouts have prompts of their own, so that no prompt is read once for several responses. Seconds hold the
+scoring passes.
 """
 
 import gc
@@ -9,11 +10,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.machine import gpu_name, model, on_gpu, peak_flops
-from benchmarks.outcome import publish
+from benchmarks.gpu.lines import record
+from benchmarks.gpu.machine import gpu_name, model, on_gpu
 from benchmarks.update import rollout_of
 from contracts.settings import build
+from learner.distributed.cards import card_of
 from learner.learner import Learner
+from learner.passes.operations import Passes, passes_of, products_of
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import ModelShape, shape_of
@@ -22,56 +25,68 @@ from services.preflight.capacity.memory_model import MemoryNeeds, share_and_base
 
 ROUNDS = 3
 GB = 1e9
+COMPARED = {"kl": {"placement": "loss", "estimator": "k3", "coefficient": 0.04}}
+CASES: dict[str, tuple[str, int, dict[str, Any]]] = {  # title: (algorithm, minibatches, options)
+    "GRPO, reference, 2 steps": ("grpo", 2, COMPARED),
+    "GRPO, reference, 1 step": ("grpo", 1, COMPARED),
+    "PPO, 2 steps": ("ppo", 2, {}),
+}
 
 
 def main() -> None:
     rollouts, prompt, new = (128, 128, 384) if on_gpu() else (4, 16, 16)
-    rows: dict[str, Any] = {}
-    for algorithm in ("ppo", "grpo"):
-        run = settings(algorithm, rollouts)
+    batch = [rollout_of(number, number, prompt, new) for number in range(rollouts)]
+    for title, (algorithm, steps, options) in CASES.items():
+        run = settings(algorithm, rollouts // steps, options)
         learner = Learner(run.model, run.algorithm, run.learner, seed=0, iterations=100)
-        batch = [rollout_of(i, i, prompt, new) for i in range(rollouts)]
         if on_gpu():
             torch.cuda.reset_peak_memory_stats()
         spent = [learner.update(batch) for _ in range(ROUNDS + 1)][1:]
-        update_s = statistics.median(metrics["time/update_s"] for metrics in spent)
-        read = rollouts * (prompt + new) * run.algorithm.num_epochs
-        files = read_model(run.model)
-        shape, title = shape_of(files), algorithm.upper()
+        seconds = {
+            name: statistics.median(metrics[f"time/{name}_s"] for metrics in spent)
+            for name in ("score", "update")
+        }
+        rows = {f"{name}, s": value for name, value in seconds.items()}
+        rows |= used(learner, rollouts, prompt, new, sum(seconds.values()))
+        shape = shape_of(read_model(run.model))
         assert shape is not None
-        rows |= {f"{title}: tokens read a second": read / update_s} | used(
-            shape, read / update_s, prompt, new, title
-        )
-        rows |= beside_the_plan(run, shape, title, rollouts)
+        rows |= beside_the_plan(run, shape, rollouts)
+        record("training", {f"{title}: {what}": value for what, value in rows.items()})
         del learner
         gc.collect()  # it holds itself in a circle
         if on_gpu():
             torch.cuda.empty_cache()
-    publish("gpu_training", f"{rollouts} rollouts of {prompt} + {new} tokens, {gpu_name()}", rows, {})
 
 
-def settings(algorithm: str, rollouts: int) -> RunSettings:
-    steps = {"name": algorithm, "num_epochs": 1, "minibatch_size": rollouts // 2}
+def settings(algorithm: str, minibatch_size: int, options: dict[str, Any]) -> RunSettings:
+    steps = {"name": algorithm, "num_epochs": 1, "minibatch_size": minibatch_size, **options}
     parts = {"algorithm": steps, "task": "increasing_numbers", "model": {"path": str(model())}}
     return build(RunSettings, parts, where="")
 
 
-def used(shape: ModelShape, tokens_per_s: float, prompt: int, new: int, title: str) -> dict[str, Any]:
-    """Return the operations a second of passes and gradients, and their share of what the GPU can do.
-
-    The head computes at the response's tokens alone.
-    """
-    attention = shape.num_layers * shape.width * (prompt + new)  # causal: half of all pairs of tokens
-    head = new / (prompt + new) * shape.vocabulary * shape.width
-    flops = 6 * tokens_per_s * (shape.num_layers * shape.layer_parameters + head + attention)
-    peak = peak_flops(gpu_name())
-    return {
-        f"{title}: TFLOP a second": flops / 1e12,
-        f"{title}: MFU": "this GPU's peak is not known" if peak is None else flops / peak,
+def used(learner: Learner, rollouts: int, prompt: int, new: int, seconds: float) -> dict[str, float]:
+    """Return tokens a second and both shares of the card's operations, where the card is known."""
+    length = prompt + new
+    forward = products_of(learner.pair.lm).forward(rollouts * length, rollouts * new, rollouts * length**2)
+    passes = passes_of_update(learner, rollouts)
+    rows = {
+        "tokens read a second": rollouts * length / seconds,
+        "TFLOP a second, all passes": passes.operations(forward) / seconds / 1e12,
     }
+    if (card := card_of(gpu_name())) is not None:
+        rows["MFU of training"] = passes.trained(forward) / seconds / card.flops
+        rows["MFU of all passes"] = passes.operations(forward) / seconds / card.flops
+    return rows
 
 
-def beside_the_plan(run: RunSettings, shape: ModelShape, title: str, rollouts: int) -> dict[str, Any]:
+def passes_of_update(learner: Learner, rollouts: int) -> Passes:
+    separate = learner.model_settings.value_trunk == "separate"
+    size = learner.algorithm.minibatch_size or rollouts
+    scored = 0.0 if size >= rollouts and not learner.algorithm.traits.critic else 1.0
+    return passes_of(learner.algorithm, rollouts, scored, separate_critic=separate)
+
+
+def beside_the_plan(run: RunSettings, shape: ModelShape, rollouts: int) -> dict[str, float]:
     files = read_model(run.model)
     assert files.num_parameters is not None
     share = share_and_base(run.model, files, files.num_parameters)
@@ -79,12 +94,12 @@ def beside_the_plan(run: RunSettings, shape: ModelShape, title: str, rollouts: i
     load = learner_load(needs, shape, Texts(files.window, rollouts), 2 if on_gpu() else 4)
     planned = load.peak - load.always["CUDA"]
     if not on_gpu():
-        return {f"{title}: peak by the plan, GB": planned / GB}
+        return {"peak by the plan, GB": planned / GB}
     measured = float(torch.cuda.max_memory_allocated())
     return {
-        f"{title}: peak by the plan, GB": planned / GB,
-        f"{title}: peak measured, GB": measured / GB,
-        f"{title}: plan / measured (0.85 to 1.15)": planned / measured,
+        "peak by the plan, GB": planned / GB,
+        "peak measured, GB": measured / GB,
+        "plan / measured (0.85 to 1.15)": planned / measured,
     }
 
 
