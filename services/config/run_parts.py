@@ -18,6 +18,7 @@ from learner.passes.known_passes import (
     scores_come_with_the_update,
     why_not_early,
 )
+from learner.passes.operations import Passes, passes_of
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.own import wants_groups
@@ -177,6 +178,13 @@ class RunParts(Settings):
         """Say why finished rollouts can't be scored while others are written; None: they can."""
         given = scores_come_with_the_update(self.algorithm, **self._passes)
         return why_not_early(self.algorithm, restricts=self._passes["restricts"], with_the_update=given)
+
+    @property
+    def passes(self) -> Passes:
+        """Return the passes that an iteration makes over its rollouts."""
+        scored = 0.0 if scores_come_with_the_update(self.algorithm, **self._passes) else 1.0
+        critic_alone = self.model.value_trunk == "separate"
+        return passes_of(self.algorithm, self._passes["num_rollouts"], scored, separate_critic=critic_alone)
 
     @property
     def _passes(self) -> PassInputs:

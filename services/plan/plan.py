@@ -11,17 +11,19 @@ from reward_servers.evaluated_metrics import served_metrics
 from reward_servers.settings import Part
 from reward_servers.user_rewards.apart import try_apart
 from reward_servers.user_rewards.trial import is_own
+from rollout_workers.settings import RolloutSettings
 from services.config.compose import run_settings
 from services.config.other_versions import comparable
 from services.config.settings import RunSettings
 from services.models.files import ModelFiles
 from services.plan import read_files
-from services.plan.arithmetic import arithmetic, batch, dropout
+from services.plan.arithmetic import Batch, arithmetic, batch, dropout
 from services.plan.data import data_of
 from services.plan.first_prompt import PromptAsRead, first_prompts
 from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
 from services.plan.processes import Processes, environments, processes, servers
+from services.plan.seconds import Work, predicted
 from services.preflight import preflight
 from services.preflight.capacity.cpu_budget import Budget
 from services.preflight.capacity.fitting import Fit
@@ -111,6 +113,10 @@ def make_plan(overrides: list[str]) -> Plan:
         workers = settings.rollout.num_workers
         rows.append(environments(settings.environment, settings.environment_name, workers))
     rows += servers(*graders)
+    prompts = first_prompts(settings, checked.first_prompts)
+    transport = choose_transport(settings.learner, settings.model, deployed)
+    work = _work(settings.rollout, found, prompts, settings.learner.num_processes)
+    writes = settings.algorithm.traits.online and not settings.plays  # else the texts' lengths are open
     return Plan(
         settings=settings,
         folder=folder,
@@ -130,7 +136,8 @@ def make_plan(overrides: list[str]) -> Plan:
             **_of_token_rewards(settings.algorithm, settings.algorithm_name, settings.reward),
             **_on_gpus(deployed, on_gpu),
             **_on_cpu(checked.budget),
-            "new weights": f"by {choose_transport(settings.learner, settings.model, deployed)}",
+            **(predicted(model, deployed, work, settings.passes, transport) if writes else {}),
+            "new weights": f"by {transport}",
             **faster(settings.learner.autocast, model, deployed),
         },
         sources={
@@ -142,9 +149,18 @@ def make_plan(overrides: list[str]) -> Plan:
         + environment_warnings(settings.environment, settings.algorithm)
         + _tight(deployed, checked.budget, total_bytes(memory, settings.rollout.num_workers))
         + told,
-        prompts_as_read=first_prompts(settings, checked.first_prompts),
+        prompts_as_read=prompts,
         columns=checked.columns,
     )
+
+
+def _work(
+    rollout: RolloutSettings, found: Batch, prompts: Mapping[str, PromptAsRead], num_learners: int
+) -> Work:
+    """Return an iteration's texts, all prompts as long as the longest of the first ones."""
+    longest = max((len(prompt.tokens) for prompt in prompts.values()), default=0)
+    workers, at_once = rollout.num_workers, rollout.max_concurrent
+    return Work(found.num_rollouts, longest, rollout.max_tokens, workers, at_once, num_learners)
 
 
 def _of_token_rewards(algorithm: Algorithm, name: str, rewards: Sequence[Part]) -> dict[str, str]:

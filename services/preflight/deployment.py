@@ -35,6 +35,7 @@ class Machine:
     nodes: tuple[int, ...] = ()  # GPUs of each node; (): all are on one
     host_bytes: float | None = None  # free beside the GPUs, on the node with the least; None: not known
     node_cores: float | None = None  # of a cluster's node that computes, with the fewest; None: not known
+    gpu_name: str | None = None  # as its driver gives it, such as "NVIDIA H100 80GB HBM3"; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,10 @@ def this_machine() -> Machine:
     if not gpus.usable:
         return Machine(num_cores(), 0, cluster)
     gpu_bytes = min(gpus.num_bytes, default=None)
-    return Machine(num_cores(), len(gpus.names), cluster, gpu_bytes, host_bytes=available_bytes())
+    name = min(gpus.names, default=None)
+    return Machine(
+        num_cores(), len(gpus.names), cluster, gpu_bytes, host_bytes=available_bytes(), gpu_name=name
+    )
 
 
 def deployment(
