@@ -24,12 +24,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from learner.functional.head_tiles import TileSize, tile_size
 from learner.functional.logprobs import WHOLE, Restriction
 from learner.functional.repetition import RepetitionPenalty
 from learner.functional.support import unpack_bits
 
-MOST_ROWS = 1024  # of a tile: with more, reading the weights again is no longer what costs
-CACHED = 2**21  # numbers of a tile on a CPU: 8 MB, which the next pass over them finds in the cache
 LOWEST = -1e30  # maximum of a row without any allowed word; with -inf its differences were NaN
 
 
@@ -61,7 +60,8 @@ def linear_logprobs(
         (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
     """
     restricts = restriction.bits_NW is not None or restriction.repetition is not None
-    keeps = hidden_NH.device.type == "cpu" and torch.is_grad_enabled() and not (restricts or with_entropy)
+    size = tile_size(hidden_NH.device.type, len(hidden_NH), len(head.weight_VH), logits_budget)
+    keeps = torch.is_grad_enabled() and not (size.words_first or restricts or with_entropy)
     logprobs_N, entropies_N = _LinearLogprobs.apply(
         hidden_NH,
         head.weight_VH,
@@ -70,19 +70,11 @@ def linear_logprobs(
         restriction.bits_NW,
         restriction.repetition,
         (head.scale / restriction.temperature, 1 / restriction.temperature),
-        _tile_size(hidden_NH, len(head.weight_VH), logits_budget),
+        size,
         with_entropy,
         logits_budget if keeps else 0,
     )
     return logprobs_N, entropies_N
-
-
-def _tile_size(hidden_NH: Tensor, vocab_size: int, logits_budget: int) -> tuple[int, int]:
-    """Return a tile's (rows, words); the words are a multiple of 8, since restrictions come in bytes."""
-    if hidden_NH.device.type == "cpu":
-        logits_budget = min(logits_budget, CACHED)
-    rows = max(1, min(len(hidden_NH), MOST_ROWS, logits_budget // 8))
-    return rows, max(8, min(logits_budget // rows, vocab_size + 7) // 8 * 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +87,14 @@ class _Tiles:
     targets_N: Tensor
     bits_NW: Tensor | None
     repetition: RepetitionPenalty | None
-    size: tuple[int, int]
+    size: TileSize
 
     @property
     def exact(self) -> torch.dtype:
         return torch.promote_types(self.hidden_NH.dtype, torch.float32)
 
-    def chunks(self) -> Iterator[slice]:
-        """Yield the rows of one chunk after another."""
-        for start in range(0, max(len(self.hidden_NH), 1), self.size[0]):
-            yield slice(start, start + self.size[0])
-
-    def words(self) -> Iterator[slice]:
-        """Yield the words of one tile after another."""
-        for start in range(0, len(self.weight_VH), self.size[1]):
-            yield slice(start, start + self.size[1])
+    def places(self) -> Iterator[tuple[slice, slice]]:
+        return self.size.places(len(self.hidden_NH), len(self.weight_VH))
 
     def logits(self, rows: slice, words: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return a tile's logits (R, W), what is excluded or None, and a penalty's factors or None."""
@@ -134,7 +119,7 @@ class _Tiles:
         each tile until a GPU has counted them.
         """
         columns_R = self.targets_N[rows] - words.start
-        width = min(self.size[1], len(self.weight_VH) - words.start)
+        width = min(self.size.words, len(self.weight_VH) - words.start)
         cut_R = columns_R.clamp(0, width - 1)
         return cut_R[:, None], columns_R == cut_R
 
@@ -170,7 +155,7 @@ class _LinearLogprobs(torch.autograd.Function):
         bits_NW: Tensor | None,
         repetition: RepetitionPenalty | None,
         scales: tuple[float, float],
-        size: tuple[int, int],
+        size: TileSize,
         with_entropy: bool,
         kept_budget: int,
     ) -> tuple[Tensor, Tensor | None]:
@@ -180,8 +165,7 @@ class _LinearLogprobs(torch.autograd.Function):
         scaled_NH, cast_VH = (hidden_NH * scales[0]).to(kind), weight_VH.to(kind)
         tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, repetition, size)
         ctx.kept = _Kept(kept_budget)
-        parts = [_chunk_sums(tiles, rows, with_entropy, ctx.kept) for rows in tiles.chunks()]
-        drawn_N, norms_N, entropies_N = (torch.cat(each) for each in zip(*parts, strict=True))
+        drawn_N, norms_N, entropies_N = _sums(tiles, with_entropy, ctx.kept)
         ctx.save_for_backward(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, norms_N, entropies_N)
         ctx.repetition = repetition
         ctx.scales, ctx.size, ctx.kinds = scales, size, (hidden_NH.dtype, weight_VH.dtype)
@@ -195,25 +179,24 @@ class _LinearLogprobs(torch.autograd.Function):
         tiles = _Tiles(hidden_NH, weight_VH, bias_V, targets_N, bits_NW, ctx.repetition, ctx.size)
         if grad_logprobs_N is None:
             grad_logprobs_N = torch.zeros_like(norms_N)
-        d_hidden_NH, d_weight_VH, d_bias_V = (
-            torch.zeros_like(tensor, dtype=tiles.exact) if needed else None
-            for tensor, needed in zip((hidden_NH, weight_VH, bias_V), ctx.needs_input_grad[:3], strict=True)
-        )
-        for rows in tiles.chunks():
-            for words in tiles.words():
-                entropy = None
-                if grad_entropies_N is not None:
-                    entropy = entropies_N[rows], grad_entropies_N[rows]
-                slope_RW = _slope(
-                    tiles, ctx.kept, (rows, words), norms_N[rows], grad_logprobs_N[rows], entropy
-                )
-                if d_bias_V is not None:
-                    d_bias_V[words] += slope_RW.sum(0)
-                slope_RW = slope_RW.to(weight_VH.dtype)
-                if d_hidden_NH is not None:
-                    _add_product(d_hidden_NH[rows], slope_RW, weight_VH[words])
-                if d_weight_VH is not None:
-                    _add_product(d_weight_VH[words], slope_RW.T, hidden_NH[rows])
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        d_hidden_NH = torch.zeros_like(hidden_NH, dtype=tiles.exact) if needs_hidden else None
+        d_bias_V = torch.zeros_like(bias_V, dtype=tiles.exact) if needs_bias else None
+        new = torch.empty_like if ctx.size.words_first else torch.zeros_like
+        d_weight_VH = new(weight_VH, dtype=tiles.exact) if needs_weight else None
+        for rows, words in tiles.places():
+            entropy = None
+            if grad_entropies_N is not None:
+                entropy = entropies_N[rows], grad_entropies_N[rows]
+            slope_RW = _slope(tiles, ctx.kept, (rows, words), norms_N[rows], grad_logprobs_N[rows], entropy)
+            if d_bias_V is not None:
+                d_bias_V[words] += slope_RW.sum(0)
+            slope_RW = slope_RW.to(weight_VH.dtype)
+            if d_hidden_NH is not None:
+                _add_product(d_hidden_NH[rows], slope_RW, weight_VH[words])
+            if d_weight_VH is not None:
+                product = _set_product if ctx.size.words_first and not rows.start else _add_product
+                product(d_weight_VH[words], slope_RW.T, hidden_NH[rows])
         return (
             None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
             None if d_weight_VH is None else d_weight_VH.to(ctx.kinds[1]),
@@ -222,29 +205,52 @@ class _LinearLogprobs(torch.autograd.Function):
         )
 
 
-def _chunk_sums(tiles: _Tiles, rows: slice, with_entropy: bool, kept: _Kept) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the drawn tokens' logits, z and H (zeros unless asked for) of a chunk of rows."""
-    like_R = tiles.targets_N[rows]
-    drawn_R = torch.zeros_like(like_R, dtype=tiles.exact)
-    highest_R, total_R, weighted_R = torch.full_like(drawn_R, LOWEST), drawn_R.clone(), drawn_R.clone()
-    for words in tiles.words():
-        logits_RW, excluded_RW, _ = tiles.logits(rows, words)
-        columns_R1, inside_R = tiles.drawn(rows, words)
-        drawn_R = torch.where(inside_R, logits_RW.gather(1, columns_R1)[:, 0], drawn_R)
-        higher_R = torch.maximum(highest_R, logits_RW.amax(-1))
-        shrunk_R = (highest_R - higher_R).exp()
+class _RowSums:
+    """Running sums of a chunk of rows over the tiles that were added."""
+
+    def __init__(self, tiles: _Tiles, rows: slice) -> None:
+        self.drawn_R = torch.zeros_like(tiles.targets_N[rows], dtype=tiles.exact)
+        self.highest_R = torch.full_like(self.drawn_R, LOWEST)
+        self.total_R, self.weighted_R = self.drawn_R.clone(), self.drawn_R.clone()
+
+    def add(self, tiles: _Tiles, place: tuple[slice, slice], with_entropy: bool, kept: _Kept) -> None:
+        """Add a tile's logits.
+
+        Args:
+            place: the tile's rows and words.
+        """
+        logits_RW, excluded_RW, _ = tiles.logits(*place)
+        columns_R1, inside_R = tiles.drawn(*place)
+        self.drawn_R = torch.where(inside_R, logits_RW.gather(1, columns_R1)[:, 0], self.drawn_R)
+        higher_R = torch.maximum(self.highest_R, logits_RW.amax(-1))
+        shrunk_R = (self.highest_R - higher_R).exp()
         if with_entropy:
             powers_RW = (logits_RW - higher_R[:, None]).exp_()
             if excluded_RW is not None:
                 logits_RW.masked_fill_(excluded_RW, 0.0)  # 0 · -inf is NaN
-            weighted_R = weighted_R * shrunk_R + torch.linalg.vecdot(powers_RW, logits_RW)
+            self.weighted_R = self.weighted_R * shrunk_R + torch.linalg.vecdot(powers_RW, logits_RW)
         else:
             powers_RW = logits_RW.sub_(higher_R[:, None]).exp_()
-            kept.keep(rows, words, powers_RW, higher_R)
-        total_R = total_R * shrunk_R + powers_RW.sum(-1)
-        highest_R = higher_R
-    norms_R = highest_R + total_R.log()
-    return drawn_R, norms_R, norms_R - weighted_R / total_R if with_entropy else torch.zeros_like(norms_R)
+            kept.keep(*place, powers_RW, higher_R)
+        self.total_R = self.total_R * shrunk_R + powers_RW.sum(-1)
+        self.highest_R = higher_R
+
+    def results(self, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the drawn tokens' logits, z, and H (zeros unless asked for) of the rows."""
+        norms_R = self.highest_R + self.total_R.log()
+        entropies_R = norms_R - self.weighted_R / self.total_R if with_entropy else torch.zeros_like(norms_R)
+        return self.drawn_R, norms_R, entropies_R
+
+
+def _sums(tiles: _Tiles, with_entropy: bool, kept: _Kept) -> list[Tensor]:
+    """Return the drawn tokens' logits, z, and H (zeros unless asked for) of all rows."""
+    chunks: dict[int, _RowSums] = {}
+    for rows, words in tiles.places():
+        if rows.start not in chunks:
+            chunks[rows.start] = _RowSums(tiles, rows)
+        chunks[rows.start].add(tiles, (rows, words), with_entropy, kept)
+    parts = [chunk.results(with_entropy) for chunk in chunks.values()]
+    return [torch.cat(part) for part in zip(*parts, strict=True)]
 
 
 def _slope(
@@ -262,8 +268,8 @@ def _slope(
         entropy: (H, ∂L/∂H) of the rows; None: the loss has no entropy.
     """
     excluded_RW = factors_RW = None
-    if (found := kept.take(*place)) is not None:
-        powers_RW, highest_R = found
+    if (powers := kept.take(*place)) is not None:
+        powers_RW, highest_R = powers
         slope_RW = powers_RW.mul_(((highest_R - norms_R).exp() * -grad_logprobs_R)[:, None])
     else:
         logits_RW, excluded_RW, factors_RW = tiles.logits(*place)
@@ -289,3 +295,11 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total.addmm_(left, right)
     else:
         total += left @ right
+
+
+def _set_product(target: Tensor, left: Tensor, right: Tensor) -> None:
+    """Write left @ right into `target`, in the type of `target`."""
+    if left.dtype == target.dtype:
+        torch.mm(left, right, out=target)
+    else:
+        target.copy_(left @ right)

@@ -1,5 +1,7 @@
 """The head's own backward pass: the numbers and gradients of autograd, without an array of all logits."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from learner.functional import head_tiles
 from learner.functional import linear_logprobs as fused
 from learner.functional.linear_logprobs import LinearHead, _Kept, linear_logprobs
 from learner.functional.logprobs import WHOLE, Restriction, token_logprobs
@@ -26,6 +29,17 @@ def restricted(temperature: float, targets_N: Tensor) -> Restriction:
     return Restriction(temperature, pack_bits(allowed_NV))
 
 
+@contextlib.contextmanager
+def tiles_by_words(forced: bool) -> Iterator[None]:
+    """Lay a CPU's tiles as a GPU's lie, and let them be as narrow as these vocabularies need."""
+    with pytest.MonkeyPatch.context() as patch:
+        if forced:
+            patch.setattr(head_tiles, "WORDS_FIRST", ("cpu",))
+            patch.setattr(head_tiles, "LEAST_WORDS", 8)
+            patch.setattr(head_tiles, "ALIGNED", 8)
+        yield
+
+
 def case(seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     torch.manual_seed(seed)
     hidden_NH = torch.randn(N, H, dtype=dtype, requires_grad=True)
@@ -34,10 +48,10 @@ def case(seed: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor,
     return hidden_NH, weight_VH, bias_V, torch.randint(0, V, (N,))
 
 
-@pytest.mark.parametrize("budget", [UNLIMITED, SMALL])
+@pytest.mark.parametrize(("budget", "by_words"), [(UNLIMITED, False), (SMALL, False), (SMALL, True)])
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("with_entropy", [False, True])
-def test_gradients_are_autograds(budget: int, cut: bool, with_entropy: bool) -> None:
+def test_gradients_are_autograds(budget: int, cut: bool, with_entropy: bool, by_words: bool) -> None:
     hidden_NH, weight_VH, bias_V, targets_N = case(0, torch.float64)
     restriction = restricted(0.7, targets_N) if cut else Restriction(0.7)
 
@@ -54,7 +68,8 @@ def test_gradients_are_autograds(budget: int, cut: bool, with_entropy: bool) -> 
         return (logprobs_N,) if entropies_N is None else (logprobs_N, entropies_N)
 
     # a second backward pass computes again what the first one found kept
-    assert torch.autograd.gradcheck(function, (hidden_NH, weight_VH, bias_V), nondet_tol=1e-12)
+    with tiles_by_words(by_words):
+        assert torch.autograd.gradcheck(function, (hidden_NH, weight_VH, bias_V), nondet_tol=1e-12)
 
 
 @settings(deadline=None, max_examples=40)
@@ -65,9 +80,10 @@ def test_gradients_are_autograds(budget: int, cut: bool, with_entropy: bool) -> 
     cut=st.booleans(),
     biased=st.booleans(),
     with_entropy=st.booleans(),
+    by_words=st.booleans(),
 )
 def test_numbers_and_gradients_are_those_of_all_logits_at_once(
-    seed: int, budget: int, temperature: float, cut: bool, biased: bool, with_entropy: bool
+    seed: int, budget: int, temperature: float, cut: bool, biased: bool, with_entropy: bool, by_words: bool
 ) -> None:
     results = []
     for is_fused in (True, False):
@@ -75,16 +91,17 @@ def test_numbers_and_gradients_are_those_of_all_logits_at_once(
         restriction = restricted(temperature, targets_N) if cut else Restriction(temperature)
         if is_fused:
             head = LinearHead(weight_VH, bias_V if biased else None, scale=0.5)
-            found = linear_logprobs(
-                hidden_NH,
-                targets_N,
-                head,
-                logits_budget=budget,
-                with_entropy=with_entropy,
-                restriction=restriction,
-            )
+            with tiles_by_words(by_words):
+                results_N = linear_logprobs(
+                    hidden_NH,
+                    targets_N,
+                    head,
+                    logits_budget=budget,
+                    with_entropy=with_entropy,
+                    restriction=restriction,
+                )
         else:
-            found = token_logprobs(
+            results_N = token_logprobs(
                 hidden_NH,
                 targets_N,
                 lambda x: nn.functional.linear(x * 0.5, weight_VH, bias_V if biased else None),  # noqa: B023
@@ -93,10 +110,10 @@ def test_numbers_and_gradients_are_those_of_all_logits_at_once(
                 with_entropy=with_entropy,
                 restriction=restriction,
             )
-        kept = [each for each in found if each is not None]
-        sum((each * torch.linspace(-1, 2, N)).sum() for each in kept).backward()  # type: ignore[union-attr]
+        kept = [result_N for result_N in results_N if result_N is not None]
+        sum((kept_N * torch.linspace(-1, 2, N)).sum() for kept_N in kept).backward()  # type: ignore[union-attr]
         leaves = (hidden_NH, weight_VH, *([bias_V] if biased else []))
-        results.append([each.detach() for each in kept] + [leaf.grad for leaf in leaves])
+        results.append([kept_N.detach() for kept_N in kept] + [leaf.grad for leaf in leaves])
     torch.testing.assert_close(results[0], results[1], atol=2e-4, rtol=2e-4)
 
 
@@ -168,6 +185,50 @@ def test_tiles_within_the_budget_are_not_computed_again(
         found = linear_logprobs(hidden_NH, targets_N, head, logits_budget=budget, with_entropy=with_entropy)
         sum(each.sum() for each in found if each is not None).backward()  # type: ignore[union-attr]
     assert products.count == expected
+
+
+class Written(TorchDispatchMode):
+    """Record of which operators write into a gradient of the weight, or into a part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        target = (kwargs or {}).get("out", args[0] if args else None)
+        writes = str(func) in ("aten.copy_.default", "aten.add_.Tensor", "aten.addmm_.default", "aten.mm.out")
+        if writes and target._base is not None and target._base.shape == (V, H):
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("in_bfloat16", [False, True])
+def test_tiles_by_words_write_each_part_of_the_weights_gradient_once(in_bfloat16: bool) -> None:
+    """Five tiles of all rows and 8 words; by rows, each of five parts was added for each of three chunks."""
+    hidden_NH, weight_VH, _, targets_N = case(0)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16)
+    with tiles_by_words(True), autocast, Written() as written:
+        head = LinearHead(weight_VH)
+        linear_logprobs(hidden_NH, targets_N, head, logits_budget=8 * N, with_entropy=False)[
+            0
+        ].sum().backward()
+    assert written.names == 5 * ["aten.copy_.default" if in_bfloat16 else "aten.mm.out"]
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "expected"),
+    [
+        (100, (100, 1024)),  # all words
+        (12288, (12288, 1344)),  # of 1,365 words, the next multiple of 64 below
+        (40000, (16384, 1024)),  # no narrower tiles than 1,024 words: fewer rows
+    ],
+)
+def test_a_tile_of_a_gpu_has_all_rows_that_the_budget_allows(
+    num_rows: int, expected: tuple[int, int]
+) -> None:
+    vocabulary = 1001 if num_rows == 100 else 151_936
+    size = head_tiles.tile_size("cuda", num_rows, vocabulary, 2**24)
+    assert (size.rows, size.words, size.words_first) == (*expected, True)
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(UNLIMITED, 1), (2 * SMALL, 1), (SMALL - 1, 2), (1, 0)])
