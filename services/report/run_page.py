@@ -26,6 +26,7 @@ from services.report.evaluated import (
     measure_panels,
     read_evaluations,
 )
+from services.report.speed import speed
 from services.report.transcripts import Transcript, transcripts
 from services.runs.changes import change_in
 from services.runs.claim import flatten
@@ -230,8 +231,9 @@ def _facts(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tupl
         found = next((flat[key] for key in keys if flat.get(key) is not None), None)
         if found is not None:
             facts.append((label, str(found)))
-    elapsed_s = sum(row.get("time/iteration_s") or 0.0 for row in rows)
-    return (*facts, ("time in iterations", duration(elapsed_s))) if elapsed_s else tuple(facts)
+    if elapsed_s := sum(row.get("time/iteration_s") or 0.0 for row in rows):
+        facts.append(("time in iterations", duration(elapsed_s)))
+    return (*facts, *speed(rows))
 
 
 def _identity(row: Mapping[str, Any]) -> Any:

@@ -17,6 +17,9 @@ from services.loop.statistics.rollout_statistics import (
     reward_statistics,
 )
 
+# Beginnings of what the learner measures of rollouts, beside its losses
+FROM_THE_LEARNER = ("kl/", "staleness/", "mismatch", "throughput/")
+
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
@@ -89,9 +92,7 @@ def rollout_info(
     generated = sum(rollout.num_generated for rollout in found.rollouts)
     stopped = sum(rollout.finish_reason is not FinishReason.LENGTH for rollout in found.rollouts)
     info = reward_statistics(found.rollouts) if is_judged else length_statistics(found.rollouts)
-    info |= {
-        key: value for key, value in trained.items() if key.startswith(("kl/", "staleness/", "mismatch"))
-    }
+    info |= {key: value for key, value in trained.items() if key.startswith(FROM_THE_LEARNER)}
     info |= {
         "rollouts/scored": float(len(found.rollouts)),
         "rollouts/trained": trained["rollouts/trained"],
@@ -144,5 +145,5 @@ def data_info(found: Collected) -> dict[str, float]:
 
 def training_info(trained: Mapping[str, float]) -> dict[str, float]:
     """Return a line of training_info.jsonl: the update's metrics that are not in rollout_info.jsonl."""
-    elsewhere = ("kl/", "staleness/", "mismatch", "time/", "tokens/", "rollouts/")
+    elsewhere = (*FROM_THE_LEARNER, "time/", "tokens/", "rollouts/")
     return {key: value for key, value in trained.items() if not key.startswith(elsewhere)}
