@@ -44,6 +44,7 @@ from learner.models.actor_critic import (
 )
 from learner.models.critic import RunningNorm
 from learner.models.policy import Policy, check_head
+from learner.models.rounding import round_models
 from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, set_learning_rate
 from learner.passes.batch_metrics import measured_kl, num_trained, sampler_metrics
@@ -113,6 +114,7 @@ class Learner:
         self.mask = self._placed(frozen_copy(self.pair.policy), shards) if algorithm.traits.masks else None
         self.mask_version = 0
         self._placed(self.pair, shards)  # copies are of the whole
+        self.masters = round_models(self.pair, self.reference, self.precision, model, algorithm)
         self._scorer = Scorer(
             Models(self.pair, self.reference, self.mask),
             algorithm,
@@ -123,6 +125,7 @@ class Learner:
             ranks=self.ranks,
         )
         self.optimizer = build_optimizer(self.pair, algorithm)
+        self.masters.step_with(self.optimizer)
         self.kl_coefficient = algorithm.kl.coefficient
         self.reward_norm = RunningNorm()
         self.elite: list[Rollout] = []  # rollouts that a selecting algorithm keeps between iterations
@@ -321,7 +324,8 @@ class Learner:
         served = self.pair.adapter if self.model_settings.adapter.serve == "adapter" else None
         last = None if served else self._last_published
         own = mask_version, served, self.ranks, last, self.probing(engine_dtype)
-        published = publish(self.pair.lm, self.version, engine_dtype, *own)
+        with self.masters.exact():
+            published = publish(self.pair.lm, self.version, engine_dtype, *own)
         self.leave_room()
         return published
 
@@ -363,7 +367,7 @@ class Learner:
             "loss_scale": self.precision.state(),
             "reward_norm": {name: float(value) for name, value in self.reward_norm.named_buffers()},
         }
-        with room_for(folder):
+        with room_for(folder), self.masters.exact():
             checkpoint.save(Path(folder), self.pair, self.mask, self.optimizer, state, self.elite, self.ranks)
 
     def load(self, folder: str) -> None:
@@ -373,7 +377,8 @@ class Learner:
             LearnerError: the checkpoint can't be read, or belongs to another model or algorithm.
         """
         self._scorer.forget()
-        state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
+        with self.masters.exact():
+            state, self.elite = checkpoint.load(Path(folder), self.pair, self.mask, self.optimizer)
         self.version, self.kl_coefficient = int(state["version"]), float(state["kl_coefficient"])
         self.mask_version = int(state["mask_version"])
         self.precision.restore(state.get("loss_scale", {}))
@@ -386,7 +391,7 @@ class Learner:
         Raises:
             DiskFull: the disk has no room.
         """
-        with room_for(folder):
+        with room_for(folder), self.masters.exact():
             checkpoint.export(Path(folder), self.pair, self.model_settings, self.ranks)
 
     def leave(self) -> None:

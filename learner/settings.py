@@ -109,6 +109,9 @@ class LearnerSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # auto: bfloat16 on a GPU, none on a CPU; float16: on a GPU without bfloat16, with a loss scale
     autocast: Literal["auto", "bfloat16", "float16", "none"] = "auto"
+    # Of the policy's weights and hidden states in passes. bfloat16: as engines have, with float32 masters in
+    # the optimiser, so that small steps are not lost; auto: on one GPU with autocast=bfloat16
+    param_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
     # numbers of logits held at once; more are computed again
     logits_budget: int = Field(default=2**24, ge=1)

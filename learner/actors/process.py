@@ -142,7 +142,7 @@ class LearnerProcess:
     # ---- weights that go through a group ----
 
     def announce(self, engine_dtype: str) -> WeightManifest:
-        with self._at("publish"):
+        with self._at("publish") as learner, learner.masters.exact():
             return self._sending.announce(engine_dtype)
 
     def new_address(self, transport: str) -> str:
@@ -153,11 +153,11 @@ class LearnerProcess:
             return self._sending.join(group)
 
     def send_weights(self) -> "tuple[Handles, str | None]":
-        with self._at(SENDING):
+        with self._at(SENDING) as learner, learner.masters.exact():
             return self._sending.send()
 
     def keep_weights(self) -> None:
-        with self._at(SENDING):
+        with self._at(SENDING) as learner, learner.masters.exact():
             self._sending.keep()
 
     def release_weights(self) -> None:

@@ -1,0 +1,93 @@
+"""Hold a learner's models in bfloat16 where its products are in bfloat16 anyway.
+
+matrices of products     bfloat16, to which autocast rounds them in each pass otherwise
+hidden states            bfloat16 from the embeddings on, as in engines, instead of float32
+embeddings, norms        float32: PyTorch adds up a bfloat16 table's gradient in bfloat16 on a CPU, and
+                         of 800 addends to a row a seventh is lost
+heads of values          float32, since advantages are differences of values
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from learner.algorithms.base import Algorithm
+from learner.master_weights import MasterWeights
+from learner.models.actor_critic import ActorCritic
+from learner.models.policy import Policy
+from learner.precision import Precision
+from learner.settings import ModelSettings
+
+
+def round_models(
+    pair: ActorCritic,
+    reference: Policy | None,
+    precision: Precision,
+    model: ModelSettings,
+    algorithm: Algorithm,
+) -> MasterWeights:
+    """Round what `learner.param_dtype` asks for, and the reference; return the policy's masters.
+
+    Where only the reference is rounded, there are no masters, and all numbers stay the same to the bit.
+
+    Raises:
+        InputError: bfloat16 is asked for where it can't be.
+    """
+    keeps_masters = precision.keeps_masters(model, algorithm)
+    shares = model.trainable_layers is not None or model.adapter.trains
+    if reference is not None and precision.rounds_whole_models and not shares:
+        round_frozen(reference)
+        if keeps_masters:  # before training the two models compute the same
+            round_states(reference, reference.lm)
+    return round_policy(pair) if keeps_masters else MasterWeights()
+
+
+def round_policy(pair: ActorCritic) -> MasterWeights:
+    """Round the policy and the critic's own trunk; return their masters."""
+    own_trunk = getattr(pair.critic, "trunk", None)
+    trunks = [pair.policy] if own_trunk is None else [pair.policy, own_trunk]
+    for trunk in trunks:
+        round_states(trunk, pair.lm)
+    return MasterWeights(matrix for trunk in trunks for matrix in matrices(trunk))
+
+
+def round_frozen(policy: Policy) -> None:
+    """Round the matrices of a frozen policy, which must share none with the trained one."""
+    for matrix in matrices(policy):
+        matrix.data = matrix.data.bfloat16()
+
+
+def matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Return the matrices that autocast rounds in each pass; a head tied to an embedding is none of them."""
+    modules: list[Any] = list(module.modules())
+    looked_up = {id(each.weight) for each in modules if isinstance(each, nn.Embedding)}
+    weights = {id(each.weight): each.weight for each in modules if type(each) in (nn.Linear, Conv1D)}
+    return [weight for key, weight in weights.items() if key not in looked_up]
+
+
+def round_states(module: nn.Module, lm: Any) -> None:
+    """Let hidden states be bfloat16 under autocast: the embeddings' sums, and so all that layers add.
+
+    Other tables, such as T5's biases of attention by distance, are as before.
+    """
+    width = lm.get_input_embeddings().embedding_dim
+    for each in module.modules():
+        if isinstance(each, nn.Embedding) and each.embedding_dim == width:
+            each.register_forward_hook(_rounded)
+        if isinstance(each, nn.LayerNorm):
+            each.register_forward_pre_hook(_exact_on_cpu)
+
+
+def _rounded(module: nn.Module, inputs: Any, states: Tensor) -> Tensor:
+    return states.bfloat16() if torch.is_autocast_enabled(states.device.type) else states
+
+
+def _exact_on_cpu(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """Return a norm's input in float32 on a CPU, as autocast does on a GPU.
+
+    The CPU's kernel for bfloat16 also adds up the gradients of scale and shift in bfloat16.
+    """
+    (states,) = inputs
+    return (states.float(),) if states.device.type == "cpu" else inputs
