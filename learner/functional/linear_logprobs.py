@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from learner.functional.head_on_gpu import is_usable, kernel_logprobs, product_type
 from learner.functional.head_tiles import TileSize, tile_size
 from learner.functional.logprobs import WHOLE, Restriction
 from learner.functional.repetition import RepetitionPenalty
@@ -52,14 +53,20 @@ def linear_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return each token's log π(target), and π's entropies or None; π = softmax of the restricted logits.
 
-    The result is that of `token_logprobs`, to rounding. At most `logits_budget` logits exist at once. On
-    a CPU so many probabilities may wait for the backward pass. Under autocast the result's type is that of
-    the products; sums and the weight's gradient are float32.
+    The result is that of `token_logprobs`, to rounding. At most `logits_budget` logits exist at once; on a
+    GPU, logits in as many bytes as three times so many in float32. On a CPU so many probabilities may wait
+    for the backward pass. Sums and the weight's gradient are float32, under autocast, too.
 
     Returns:
         (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
     """
     restricts = restriction.bits_NW is not None or restriction.repetition is not None
+    scales = head.scale / restriction.temperature, 1 / restriction.temperature
+    if not restricts and is_usable(hidden_NH.device, product_type(hidden_NH), _plain_head):
+        logprobs_N, entropies_N = kernel_logprobs(
+            hidden_NH, head.weight_VH, head.bias_V, targets_N, scales, logits_budget
+        )
+        return logprobs_N, entropies_N if with_entropy else None
     size = tile_size(hidden_NH.device.type, len(hidden_NH), len(head.weight_VH), logits_budget)
     keeps = torch.is_grad_enabled() and not (size.words_first or restricts or with_entropy)
     logprobs_N, entropies_N = _LinearLogprobs.apply(
@@ -69,11 +76,21 @@ def linear_logprobs(
         targets_N,
         restriction.bits_NW,
         restriction.repetition,
-        (head.scale / restriction.temperature, 1 / restriction.temperature),
+        scales,
         size,
         with_entropy,
         logits_budget if keeps else 0,
     )
+    return logprobs_N, entropies_N
+
+
+def _plain_head(
+    hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and entropies by PyTorch's own operators, in one tile."""
+    size = TileSize(len(hidden_NH), len(weight_VH) + 7, words_first=False)
+    rest = (None, None, (1.0, 1.0), size, True, 0)
+    logprobs_N, entropies_N = _LinearLogprobs.apply(hidden_NH, weight_VH, bias_V, targets_N, *rest)
     return logprobs_N, entropies_N
 
 
@@ -159,8 +176,7 @@ class _LinearLogprobs(torch.autograd.Function):
         with_entropy: bool,
         kept_budget: int,
     ) -> tuple[Tensor, Tensor | None]:
-        device = hidden_NH.device.type
-        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_NH.dtype
+        kind = product_type(hidden_NH)
         bias_V = None if bias_V is None else bias_V * scales[1]
         scaled_NH, cast_VH = (hidden_NH * scales[0]).to(kind), weight_VH.to(kind)
         tiles = _Tiles(scaled_NH, cast_VH, bias_V, targets_N, bits_NW, repetition, size)

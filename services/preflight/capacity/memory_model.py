@@ -225,7 +225,8 @@ def _kept(needs: MemoryNeeds, shape: ModelShape, bytes_each: int, on_cpu: bool) 
 def logits_bytes(needs: MemoryNeeds, shape: ModelShape, tokens: int, *, on_cpu: bool) -> float:
     """Return the bytes of the logits that are held at once in one process.
 
-    On a CPU the probabilities of the first tiles wait for the backward pass, within the budget.
+    On a CPU the probabilities of the first tiles wait for the backward pass, within the budget. On a GPU a
+    tile of the head's kernels has more numbers in the same bytes: learner/functional/head_on_gpu.py.
     """
     held = min(needs.learner.logits_budget, tokens * shape.vocabulary)
     if not on_cpu:
