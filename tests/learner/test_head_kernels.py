@@ -56,6 +56,40 @@ def test_where_triton_cannot_run_the_head_says_so_once_and_goes_on(
     assert "PyTorch's own operators are used instead" in caplog.records[0].getMessage()
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "instruction"), [("_add_sums", "sums", ""), ("_to_slope", "rows", "cvt.rn.bf16")]
+)
+def test_kernels_compile_for_a_gpu(
+    name: str, rows: str, instruction: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Make machine code for compute capability 9.0: it reads 16 bytes at once and rounds what it writes."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from learner.functional import head_kernels
+
+    kernel = getattr(head_kernels, name)
+    flags = {flag: True for flag in kernel.arg_names if flag.startswith("HAS_")}
+    types = {
+        "tile": "*bf16",
+        "bias": "*fp32",
+        "targets": "*i64",
+        rows: "*fp32",
+        "num_words": "i32",
+        "start": "i32",
+    }
+    aligned = {
+        (kernel.arg_names.index(argument),): [["tt.divisibility", 16]] for argument in ("tile", "num_words")
+    }
+    constants = flags | {"BLOCK": 1024}
+    source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants, aligned)
+    made = compiled(source, target=GPUTarget("cuda", 90, 32))
+    assert made.asm["cubin"]
+    assert "ld.global.v4" in made.asm["ptx"] and instruction in made.asm["ptx"]
+
+
 @pytest.mark.parametrize("kind", head_on_gpu.KINDS)
 @pytest.mark.parametrize(("num_rows", "vocab_size"), [(12288, 151_936), (3, 1000), (100_000, 32_000)])
 def test_a_tile_takes_no_more_bytes_than_a_memory_plan_counts(
