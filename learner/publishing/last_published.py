@@ -48,18 +48,6 @@ class LastPublished:
         travels = sum(map(num_bytes, sent.values()))
         return replace(self._manifest, base=self._base, num_bytes=travels, checksum=checksum)
 
-    def begin(self) -> None:
-        """Begin a publication of all weights through a group; `keep` them, then `finish`."""
-        self._base = self._manifest = None
-
-    def keep(self, name: str, array: Array) -> None:
-        """Replace one array of the copy; the caller must not change it later."""
-        self._arrays[name] = array
-
-    def finish(self, manifest: WeightManifest) -> None:
-        """End a publication whose arrays were all kept."""
-        self._manifest = manifest
-
     def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
         """Return the manifest and all arrays of the last publication; they need no earlier one.
 

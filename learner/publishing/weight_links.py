@@ -2,9 +2,9 @@
 
     gloo    raw broadcasts between CPUs
     nccl    vLLM's packed broadcasts between GPUs, over its own communicator
-    ipc     copies on one GPU, which workers read by their handles until they are released
+    ipc     one buffer on a GPU, which workers read by its handle until it is released
 
-`nccl` and `ipc` follow vLLM's source, and have not run with this code yet. The workers' side is
+`nccl` follows vLLM's source. The workers' side is
 `rollout_workers/engines/weight_transfer.py`.
 """
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from contracts.network import gloo_group
+from contracts.network.flat_buffer import Layout
 from contracts.network.loopback import NCCL, joins_nodes, stay_on_loopback
 from contracts.weights import WeightGroup
 
@@ -27,8 +28,11 @@ Handles = dict[str, Any]
 class Link(Protocol):
     """Connection of one learner process to the workers."""
 
-    def send(self, tensors: Named) -> Handles:
+    def send(self, tensors: Named, laid: Layout) -> Handles:
         """Send tensors; return what the workers must be told to receive them.
+
+        Args:
+            laid: the tensors' names, types and shapes, and their places where they lie in one buffer.
 
         Raises:
             RuntimeError: a member is gone, or was waited for too long.
@@ -50,7 +54,7 @@ class GlooLink:
     def __init__(self, group: WeightGroup) -> None:
         self._joined = gloo_group.join(group, rank=0)
 
-    def send(self, tensors: Named) -> Handles:
+    def send(self, tensors: Named, laid: Layout) -> Handles:
         for _, tensor in tensors:
             gloo_group.broadcast(self._joined, tensor.cpu())
         return {}
@@ -82,7 +86,7 @@ class NcclLink:
             stay_on_loopback(NCCL)
         return base64.b64encode(bytes(NCCLLibrary().ncclGetUniqueId().internal)).decode()
 
-    def send(self, tensors: Named) -> Handles:
+    def send(self, tensors: Named, laid: Layout) -> Handles:
         from vllm.distributed.weight_transfer.packed_tensor import packed_nccl_broadcast_producer
 
         with _on_own_stream():
@@ -98,31 +102,43 @@ class NcclLink:
 
 
 class IpcLink:
-    """Connection by memory of one GPU: workers get the handle of a copy of each tensor, by the GPU's UUID."""
+    """Connection by memory of one GPU: workers get the handle of a buffer with all, by the GPU's UUID.
+
+    The buffer is there from a send to its release. One handle is opened once, where one for each tensor would
+    take as long as the copies.
+    """
 
     def __init__(self, group: WeightGroup) -> None:
-        self._copies: list[Tensor] = []
+        self.staged: dict[str, Tensor] = {}  # views of the buffer that have been filled
 
-    def send(self, tensors: Named) -> Handles:
-        from torch.multiprocessing.reductions import reduce_tensor
-
-        gpu = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-        handles = []
-        for _, tensor in tensors:
-            # A copy even of what is contiguous: the allocator's block is read until `release`.
-            copy = tensor.clone(memory_format=torch.contiguous_format)
-            self._copies.append(copy)
-            handles.append({gpu: reduce_tensor(copy)[1]})
-        torch.cuda.current_stream().synchronize()
-        return {"ipc_handles": handles}
+    def send(self, tensors: Named, laid: Layout) -> Handles:
+        flat = _new_buffer(laid.num_bytes)
+        views = laid.views(flat)
+        for name, tensor in tensors:
+            views[name].copy_(tensor)
+            self.staged[name] = views[name]
+        return {"ipc_handles": [_exported(flat)]}
 
     def release(self) -> None:
-        self._copies = []
+        self.staged = {}
         torch.cuda.empty_cache()  # the workers on this GPU wake their caches next
         torch.cuda.ipc_collect()
 
     def leave(self) -> None:
         self.release()
+
+
+def _new_buffer(num_bytes: int) -> Tensor:
+    return torch.empty(num_bytes, dtype=torch.uint8, device="cuda")
+
+
+def _exported(flat: Tensor) -> Handles:
+    """Return the handle of a buffer that is wholly written, by its GPU's UUID."""
+    from torch.multiprocessing.reductions import reduce_tensor
+
+    torch.cuda.current_stream().synchronize()
+    gpu = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    return {gpu: reduce_tensor(flat)[1]}
 
 
 LINKS: dict[str, type[GlooLink] | type[NcclLink] | type[IpcLink]] = {

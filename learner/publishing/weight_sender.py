@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from contracts.errors import LearnerError
+from contracts.network.flat_buffer import layout
 from contracts.weights import WeightGroup, WeightManifest
 from learner.publishing.changed_elements import Array
-from learner.publishing.last_published import LastPublished
-from learner.publishing.weight_links import LINKS, Handles, Link, NcclLink
-from learner.publishing.weight_publisher import announce, as_array, wire_tensors
+from learner.publishing.kept_copy import KeptCopy
+from learner.publishing.weight_links import LINKS, Handles, IpcLink, Link, NcclLink
+from learner.publishing.weight_publisher import announce, wire_tensors
 
 if TYPE_CHECKING:
     from learner.learner import Learner
@@ -25,7 +26,7 @@ class WeightSender:
     """
 
     def __init__(self, learner: "Learner") -> None:
-        self._learner, self._last = learner, LastPublished()
+        self._learner, self._kept = learner, KeptCopy()
         self._link: Link | None = None
         self._manifest: WeightManifest | None = None
         self._engine_dtype = ""
@@ -44,7 +45,7 @@ class WeightSender:
             learner.probing(engine_dtype),
         )
         self._manifest = made
-        self._last.begin()  # what was sent before is not to be taken for this
+        self._kept.begin(made)  # what was sent before is not to be taken for this
         return made
 
     def new_address(self, transport: str) -> str:
@@ -70,18 +71,24 @@ class WeightSender:
         Raises:
             LearnerError: not all tensors could be gathered.
         """
-        tensors, handles, broken = self._gathered(), Handles(), None
+        assert self._manifest is not None, "weights have to be announced first"
+        tensors, handles, broken = self._gathered(self._manifest), Handles(), None
         try:
             if self._link is not None:
-                handles = self._link.send(tensors)
+                laid = layout(self._manifest.dtypes, self._manifest.shapes or {})
+                handles = self._link.send(tensors, laid)
         except RuntimeError as error:
             broken = str(error)
         try:
             if broken:  # others that wait for this process see that it is gone
                 self._leave()
         finally:
-            for _ in tensors:
-                pass
+            try:
+                for _ in tensors:
+                    pass
+            finally:
+                is_whole = self.progress[0] == len(self._manifest.dtypes)
+                self._kept.finish(self._manifest if is_whole else None)
         done, total = self.progress
         self.progress = BEFORE
         if done < total:
@@ -95,7 +102,12 @@ class WeightSender:
         self.release()
 
     def release(self) -> None:
-        """Give back memory that nobody reads any more: a worker on the same GPU needs it."""
+        """Give back memory that nobody reads any more: a worker on the same GPU needs it.
+
+        Raises:
+            LearnerError: what was sent could not be kept.
+        """
+        self._kept.settle()
         if self._link is not None:
             self._link.release()
         self._learner.leave_room()
@@ -107,17 +119,14 @@ class WeightSender:
 
     def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
         """Return all that was sent last, even while an update changes the weights."""
-        return self._last.whole()
+        return self._kept.whole()
 
-    def _gathered(self) -> Iterator[tuple[str, Tensor]]:
-        assert self._manifest is not None, "weights have to be announced first"
-        total, is_first = len(self._manifest.dtypes), self._learner.ranks.is_first
+    def _gathered(self, manifest: WeightManifest) -> Iterator[tuple[str, Tensor]]:
+        total, is_first = len(manifest.dtypes), self._learner.ranks.is_first
         for index, (name, tensor) in enumerate(wire_tensors(self._learner.pair.lm, self._engine_dtype)):
             self.progress = index, total
-            if is_first:
-                array = as_array(tensor)
-                self._last.keep(name, array.copy() if tensor.device.type == "cpu" else array)
             yield name, tensor
+            if is_first:  # sent: what a link has staged stays as it is
+                staged = self._link.staged.get(name) if isinstance(self._link, IpcLink) else None
+                self._kept.put(name, tensor if staged is None else staged, is_staged=staged is not None)
         self.progress = total, total
-        if is_first:
-            self._last.finish(self._manifest)

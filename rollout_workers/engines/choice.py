@@ -1,6 +1,12 @@
-"""The rules by which `auto` becomes an engine and a number format."""
+"""The rules by which `auto` becomes an engine and a number format, and by which vLLM steps."""
 
 import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollout_workers.engines.engine_arguments import RUNNER
+from rollout_workers.settings import RolloutSettings
 
 SMALL = 10_000_000  # parameters: up to so many, transformers writes faster on a CPU (docs/results/speed.md)
 
@@ -33,3 +39,69 @@ def choose_dtype(asked: str, *, on_gpu: bool) -> str:
     if asked != "auto":
         return asked
     return "bfloat16" if on_gpu else "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """Choice of vLLM's model runner, and whether a step runs ahead of its results, with the reason.
+
+    The newer runner draws all tokens of a step in one kernel, the older one each seeded row in one of its
+    own. A step that runs ahead hides Python's work behind the GPU's. Its tokens are in flight when others
+    arrive, so weights must not change meanwhile.
+
+    Example: `Stepping(is_newer=False, runs_ahead=False, why="the newer runner needs a GPU")`
+    """
+
+    is_newer: bool
+    runs_ahead: bool
+    why: str
+
+    @property
+    def in_words(self) -> str:
+        """Return the choice and its reason.
+
+        >>> Stepping(True, False, "weights change between steps").in_words
+        "vLLM's newer runner, step by step: weights change between steps"
+        """
+        steps = "a step ahead" if self.runs_ahead else "step by step"
+        return f"vLLM's {'newer' if self.is_newer else 'older'} runner, {steps}: {self.why}"
+
+
+def stepping(
+    settings: RolloutSettings,
+    *,
+    on_gpu: bool,
+    has_mask: bool,
+    serves_adapter: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> Stepping:
+    """Return how an engine steps. The newer runner serves what a plain synchronous run on a GPU asks for.
+
+    Args:
+        has_mask: whether the model is a twin, whose mask is written for the older runner.
+        serves_adapter: whether an adapter lies beside the model in the engine.
+        environment: a user's own VLLM_USE_V2_MODEL_RUNNER wins, except over a mask.
+    """
+    if has_mask:
+        return Stepping(False, False, "algorithm=nlpo masks by the older one's interface")
+    asked = environment.get(RUNNER)
+    if not on_gpu:
+        return Stepping(asked == "1", False, f"{RUNNER}=1" if asked == "1" else "there is no GPU")
+    if settings.max_staleness:
+        why = "weights change while texts are written"
+    elif serves_adapter:
+        why = "it serves an adapter"
+    elif restricts(settings):
+        why = "top_k, top_p, min_tokens or repetition_penalty restrict the draw"
+    else:
+        why = ""
+    if asked is not None:
+        return Stepping(asked == "1", asked == "1" and not why, f"{RUNNER}={asked}")
+    return Stepping(not why, not why, why or "weights change only between batches")
+
+
+def restricts(settings: RolloutSettings) -> bool:
+    """Tell whether a run's settings take tokens out of the model's own distribution."""
+    return bool(
+        settings.top_k or settings.top_p < 1 or settings.min_tokens or settings.repetition_penalty != 1
+    )

@@ -1,8 +1,8 @@
-"""Load pushed weights on a CPU straight into the layout of vLLM's kernels.
+"""Load pushed weights straight into the layout of vLLM's kernels.
 
     first push     vLLM's own reload, watched      where does each tensor go?
                    the same push, directly         is every layer the same to the bit?
-    later pushes   directly: views of the pushed arrays are copied, or packed for oneDNN, once
+    later pushes   directly: views of the pushed arrays are copied or, on a CPU, packed for oneDNN, once
 
 vLLM's reload makes every layer anew, fills it, packs it and copies it back. Here nothing lies between the
 pushed arrays and the kernels, except where a matrix is joined from several arrays: one block joins them all.
@@ -62,11 +62,15 @@ class DirectLoader:
         return list(found.values())
 
     def _load(self, targets: Sequence[Target], tensors: Tensors) -> None:
+        plain = list[tuple[Tensor, Tensor]]()  # (to be written, to be read)
         for target in targets:
             if _is_packed(target.layer, target.parameter):
                 _pack(target.layer, self._matrix(target, tensors))
             else:
-                _fill(target, target.layer.get_parameter(target.parameter), tensors)
+                plain += _copies(target, target.layer.get_parameter(target.parameter), tensors)
+        if plain:  # one call: a GPU would take longer for each of hundreds than for all of their bytes
+            written, read = map(list, zip(*plain, strict=True))
+            torch._foreach_copy_(written, read)
         for layer in _heads_of(self._model, targets):
             _pack_head(layer)
 
@@ -91,7 +95,7 @@ class DirectLoader:
         with recording:
             self._reload(self._model, tensors)
         targets = recording.targets
-        self.unfit = _unfit(recording, targets) or self._difference(targets, tensors)
+        self.unfit = _unfit(recording, targets) or self._difference_or_failure(targets, tensors)
         if self.unfit is not None:
             self._reload(self._model, tensors)  # over what the direct way may have written
             LOG.warning("weights are loaded by vLLM's own reload, which is slower: %s", self.unfit)
@@ -102,6 +106,12 @@ class DirectLoader:
         for target in self._targets.values():
             for name in target.sources:
                 self._of_source.setdefault(name, []).append(target)
+
+    def _difference_or_failure(self, targets: Sequence[Target], tensors: Tensors) -> str | None:
+        try:
+            return self._difference(targets, tensors)
+        except RuntimeError as error:  # such as a GPU's memory that is too small
+            return f"a direct load failed: {error}"
 
     def _difference(self, targets: Sequence[Target], tensors: Tensors) -> str | None:
         """Load directly what was just loaded; return a layer that came out otherwise, if there is one."""
@@ -117,9 +127,16 @@ class DirectLoader:
         return None
 
 
+def _copies(target: Target, parameter: Tensor, tensors: Tensors) -> list[tuple[Tensor, Tensor]]:
+    """Return what a load writes of a parameter, and the views of the published tensors that it reads."""
+    return [
+        (copied.written.of(parameter), copied.read.of(tensors[copied.source])) for copied in target.copies
+    ]
+
+
 def _fill(target: Target, parameter: Tensor, tensors: Tensors) -> None:
-    for copied in target.copies:
-        copied.written.of(parameter).copy_(copied.read.of(tensors[copied.source]))
+    for written, read in _copies(target, parameter, tensors):
+        written.copy_(read)
 
 
 def _forget(target: Target) -> None:
@@ -161,9 +178,11 @@ def _heads_of(model: nn.Module, targets: Sequence[Target]) -> list[nn.Module]:
 
 def _handler(layer: nn.Module) -> Any:
     """Return vLLM's handle of the matrix that oneDNN has packed for a layer, or None."""
+    cells = getattr(getattr(layer, "cpu_linear", None), "__closure__", None) or ()
+    if not cells:  # on a GPU there are none
+        return None
     from vllm._custom_ops import CPUDNNLGEMMHandler
 
-    cells = getattr(getattr(layer, "cpu_linear", None), "__closure__", None) or ()
     kept = (cell.cell_contents for cell in cells)
     return next((each for each in kept if isinstance(each, CPUDNNLGEMMHandler)), None)
 
@@ -178,8 +197,13 @@ def _is_packed(layer: Any, parameter: str) -> bool:
 
 
 def _state(layer: Any) -> list[Tensor]:
-    """Return what a layer computes with: its parameters and, where its matrix is packed, some products."""
-    state = [parameter.detach().clone() for _, parameter in layer.named_parameters(recurse=False)]
+    """Return what a layer computes with: its parameters and, where its matrix is packed, some products.
+
+    They lie in the host's memory, since a GPU may have no room for another model.
+    """
+    state = [
+        parameter.detach().to("cpu", copy=True) for _, parameter in layer.named_parameters(recurse=False)
+    ]
     if handler := _handler(layer):
         rows = torch.linspace(-1, 1, CHECKED_ROWS * handler.k).view(CHECKED_ROWS, handler.k)
         state.append(layer.cpu_linear(rows.to(layer.params_dtype), layer.weight, None))
@@ -191,8 +215,8 @@ def _unfit_model(model: nn.Module) -> str | None:
     from vllm.model_executor.layers.attention import Attention, is_deferred_attention_layer
     from vllm.platforms import current_platform
 
-    if not current_platform.is_cpu():
-        return "the model is not on a CPU"
+    if not (current_platform.is_cpu() or current_platform.is_cuda()):
+        return "the model is on neither a CPU nor an NVIDIA GPU"
     for layer in model.modules():
         if is_deferred_attention_layer(layer) and type(layer) is not Attention:
             return f"{type(layer).__name__} computes more from the weights"
@@ -214,7 +238,8 @@ def _unfit_target(target: Target) -> str | None:
     method = getattr(layer, "quant_method", None)
     if method is not None and type(method) not in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod):
         return f"{kind} is processed by {type(method).__name__}"
-    if type(method) is UnquantizedLinearMethod and not _handler(layer):
+    is_on_cpu = next(layer.parameters()).device.type == "cpu"
+    if is_on_cpu and type(method) is UnquantizedLinearMethod and not _handler(layer):
         return f"{kind} multiplies by another kernel than oneDNN's"
     if _is_packed(layer, target.parameter):
         return None if target.is_filled else f"{kind}'s matrix is not filled by copies alone"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vllm.engine.arg_utils import EngineArgs
 
 KEY = "rollout.engine_args"
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"  # 1: vLLM's newer model runner; 0: the older one
 EACH_ALONE = "set rollout.num_workers: each worker has a whole model"
 # Arguments with which an engine computes less exactly than its dtype says
 ROUND = frozenset({"quantization", "kv_cache_dtype"})
@@ -50,7 +51,7 @@ DECIDED: Mapping[str, str] = {
     "logits_processors": "they would change the sampled distribution, and the learner would not know",
     "enable_prefix_caching": "pushes invalidate the cache by its salt, so it is always on",
     "enable_chunked_prefill": "with seeds it works on GPUs alone, where it is on",
-    "async_scheduling": "each token carries the version of its weights, so no step may run ahead",
+    "async_scheduling": "steps run ahead where weights change only between batches",
     "load_format": "weights come as safetensors, and then by pushes",
     "weight_transfer_config": "set learner.transport",
     "worker_cls": "it would run other code in the worker",
@@ -58,6 +59,19 @@ DECIDED: Mapping[str, str] = {
     "scheduler_cls": "it would run other code in the worker",
     "trust_remote_code": "it would run code that comes with the model",
 }
+
+TOKENS_A_STEP = 8192  # of prompts and responses: vLLM's own choice for batches of texts
+MOST_CAPTURED = 512  # sequences in a step that runs as one CUDA graph: vLLM's own limit
+# Arguments with which a user decides about compilation and graphs.
+OF_COMPILATION = frozenset(
+    {
+        "compilation_config",
+        "cudagraph_capture_sizes",
+        "max_cudagraph_capture_size",
+        "optimization_level",
+        "performance_mode",
+    }
+)
 
 
 def refuse_decided(given: Mapping[str, Any]) -> None:
@@ -99,12 +113,48 @@ def engine_arguments(
         raise InputError(f"{KEY}={dict(added)}: vLLM refuses it: {error}") from None
 
 
-def prepare_environment(*, is_split: bool = False, on_gpu: bool = False) -> None:
+def gpu_arguments(max_concurrent: int, added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine's arguments that only a GPU needs; they shorten its start.
+
+    Decoding runs as whole graphs of vLLM's hand-written kernels. Compiling them costs 20 s of a start and
+    saves little, since Python is the limit. The warm-up of kernels prepares top-k and top-p variants, most
+    of which no run uses; a kernel that is needed is compiled at its first step.
+
+    A user's own arguments about compilation replace all of these, since vLLM refuses some of them together.
+    """
+    arguments: dict[str, Any] = {"max_num_batched_tokens": TOKENS_A_STEP}
+    if "kernel_config" not in added:
+        arguments["kernel_config"] = {"enable_jit_warmup": False}
+    if OF_COMPILATION.isdisjoint(added):
+        arguments["compilation_config"] = {
+            "mode": 0,
+            "cudagraph_mode": "FULL_DECODE_ONLY",
+            "cudagraph_capture_sizes": capture_sizes(max_concurrent),
+        }
+    return arguments
+
+
+def capture_sizes(max_concurrent: int) -> list[int]:
+    """Return the numbers of sequences for which graphs are captured: powers of 2, and the most there can be.
+
+    A step of fewer sequences is padded to the next size, which costs little where Python is the limit.
+
+    >>> capture_sizes(512)
+    [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    >>> capture_sizes(48), capture_sizes(4000)[-1], capture_sizes(1)
+    ([1, 2, 4, 8, 16, 32, 48], 512, [1])
+    """
+    most = min(max_concurrent, MOST_CAPTURED)
+    return [*(2**power for power in range(MOST_CAPTURED.bit_length()) if 2**power < most), most]
+
+
+def prepare_environment(*, is_split: bool = False, on_gpu: bool = False, is_newer: bool = False) -> None:
     """Set the environment variables that vLLM reads at its first import; a user's own values win.
 
     Args:
         is_split: whether the model is split over processes of this machine, which then listen on loopback.
         on_gpu: whether vLLM runs on a GPU, where its warnings are shown: fewer runs have tried it there.
+        is_newer: whether vLLM may take its newer model runner, which needs Triton.
     """
     if is_split:
         stay_on_loopback(GLOO)
@@ -115,7 +165,6 @@ def prepare_environment(*, is_split: bool = False, on_gpu: bool = False) -> None
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_LOGGING_LEVEL": "WARNING" if on_gpu else "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
-        # The newer runner needs Triton. CPUs have none, so tests run the older one: GPUs get the same.
-        "VLLM_USE_V2_MODEL_RUNNER": "0",
+        **({} if is_newer else {RUNNER: "0"}),
     }.items():
         os.environ.setdefault(name, value)

@@ -4,8 +4,10 @@ Each architecture of vLLM names, joins, splits and transposes weights in its own
 copies views of the published tensors into views of parameters. To watch the copies is to know all of them.
 """
 
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -72,22 +74,34 @@ class LoadRecording(TorchDispatchMode):
 
     Args:
         model: the model that loads.
-        tensors: the published tensors, each with memory of its own.
+        tensors: the published tensors; they may lie in one buffer, and do not overlap.
     """
 
     def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         self._model, self._tensors = model, tensors
-        self._names = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
+        filled = {name: tensor for name, tensor in tensors.items() if tensor.numel()}
+        self._begins = sorted((tensor.data_ptr(), name) for name, tensor in filled.items())
         self._targets: dict[tuple[nn.Module, str], Target] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.copy_.default:
             written, read = args[:2]
-            name = None if read.is_meta else self._names.get(read.untyped_storage().data_ptr())
+            name = None if read.is_meta else self._name_at(read)
             if name is not None and not written.is_meta:  # vLLM rehearses copies without memory
                 self._note(name, read.expand(written.shape), written)
         return func(*args, **(kwargs or {}))
+
+    def _name_at(self, read: Tensor) -> str | None:
+        """Return the published tensor in whose memory a view lies, or None."""
+        at = read.data_ptr()
+        index = bisect(self._begins, at, key=itemgetter(0)) - 1
+        if index < 0:
+            return None
+        begin, name = self._begins[index]
+        tensor = self._tensors[name]
+        lies_there = read.device == tensor.device and at < begin + tensor.numel() * tensor.itemsize
+        return name if lies_there else None
 
     def _note(self, name: str, read: Tensor, written: Tensor) -> None:
         found = self._owner(written)

@@ -5,10 +5,12 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,18 @@ from rollout_workers.engines.base import Arrays
 
 PREFIX, FILE = "whetstone-weights-", "weights.safetensors"
 OLD_S = 600.0  # longer than any push; sharers of the folder may not see each other's processes
+
+
+def as_tensor(array: "np.ndarray[Any, Any]", dtype: str) -> torch.Tensor:
+    """Return a tensor of the same shape over the array's own memory; the store's memory must only be read.
+
+    Args:
+        dtype: a torch dtype's name; bfloat16 comes as uint16, which NumPy can hold.
+    """
+    with warnings.catch_warnings():  # "not writable" is intended
+        warnings.simplefilter("ignore", UserWarning)
+        tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
 def reload_model(config: Any, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -20,9 +20,9 @@ from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.beam_search import BeamBatch
 from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.decoding import begin, check_cache, start_token, try_out
+from rollout_workers.engines.reloading import as_tensor
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.sampling import with_special_tokens
-from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
 

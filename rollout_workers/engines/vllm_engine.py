@@ -19,17 +19,16 @@ from contracts.processes.working_folder import off_the_path_of_children
 from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
-from rollout_workers.engines.choice import choose_dtype
+from rollout_workers.engines.choice import choose_dtype, stepping
 from rollout_workers.engines.direct_loading import DirectLoader
-from rollout_workers.engines.engine_arguments import engine_arguments, prepare_environment
-from rollout_workers.engines.gpu_start import gpu_arguments
+from rollout_workers.engines.drawn_tokens import Drawn, one_each, step
+from rollout_workers.engines.engine_arguments import engine_arguments, gpu_arguments, prepare_environment
 from rollout_workers.engines.inverse_draw import install_draw
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
-from rollout_workers.engines.reloading import reload_in_ranks, reload_model
+from rollout_workers.engines.reloading import as_tensor, reload_in_ranks, reload_model
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
-from rollout_workers.engines.tensors import as_tensor
 from rollout_workers.engines.weight_transfer import WeightReceiver
 from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
@@ -40,10 +39,11 @@ REHEARSED = 24  # tokens, as a probe has
 
 @dataclass(slots=True)
 class _Active:
-    """Request in progress: vLLM's own id, and the first token of each weight version."""
+    """Request in progress: vLLM's key, and the first token of each weight version."""
 
-    own_key: str
+    key: str
     spans: list[tuple[int, int]]
+    drawn: Drawn | None  # its tokens so far; None: vLLM looks for stop strings in them
 
 
 class VLLMEngine:
@@ -63,8 +63,11 @@ class VLLMEngine:
         lora_rank: int | None = None,
     ) -> None:
         is_split, on_gpu = settings.tensor_parallel_size > 1, torch.cuda.is_available()
-        prepare_environment(is_split=is_split, on_gpu=on_gpu)
+        traits = {"on_gpu": on_gpu, "has_mask": mask_rule is not None, "serves_adapter": bool(lora_rank)}
+        steps = stepping(settings, **traits)
+        prepare_environment(is_split=is_split, on_gpu=on_gpu, is_newer=steps.is_newer)
         chosen = chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision, lora_rank)
+        chosen["async_scheduling"] = steps.runs_ahead
         self._engine = _start(engine_arguments(chosen, settings.engine_args))
         self._is_parallel = is_split
         if not self._is_parallel:  # else the model is in other processes
@@ -86,6 +89,7 @@ class VLLMEngine:
         )
         self._adapter: Any = None  # vLLM's handle of the last loaded adapter
         self._active: dict[str, _Active] = {}
+        self._drawn: dict[str, Drawn] = {}  # by vLLM's key, which differs from a request's
         self._stashed: list[Generation] = []
         self._num_loads = 0
         self.weight_version = 0
@@ -110,12 +114,15 @@ class VLLMEngine:
         prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": f"load {self._num_loads}"}
         key = str(request.id)
         parameters = sampling_parameters(request.sampling, request.seed)
-        own_key = self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
-        self._active[key] = _Active(own_key, [(0, self.weight_version)])
+        vllms_key = self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
+        drawn = None if request.sampling.stop else Drawn()
+        self._active[key] = _Active(vllms_key, [(0, self.weight_version)], drawn)
+        if drawn is not None:
+            self._drawn[vllms_key] = drawn
 
     def step(self) -> list[Generation]:
         stashed, self._stashed = self._stashed, []
-        finished = [self._generation(output) for output in self._engine.step() if output.finished]
+        finished = [self._generation(output) for output in self._outputs() if output.finished]
         self.num_generated += self.num_unfinished + len(finished)
         return stashed + finished
 
@@ -124,16 +131,18 @@ class VLLMEngine:
         return int(self._engine.get_num_unfinished_requests()) + len(self._stashed)
 
     def abort(self, ids: Collection[int]) -> None:
-        active = [str(number) for number in ids if self._active.pop(str(number), None) is not None]
+        active = [str(number) for number in ids if self._forget(str(number)) is not None]
         self._engine.abort_request(active, internal=False)
 
     def abort_all(self) -> None:
         self._engine.abort_request(list(self._active), internal=False)
         self._active.clear()
+        self._drawn.clear()
         self._stashed.clear()
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         self._wake()
+        self._drain()
         if manifest.adapter is not None:
             self._adapter = replace_adapter(self._engine, manifest, arrays)
         else:
@@ -145,6 +154,7 @@ class VLLMEngine:
 
     def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
         self._wake("weights")
+        self._drain()
         broken = self._receiver.receive(manifest, handles)
         if broken is None:
             self._note_version(manifest)
@@ -173,12 +183,12 @@ class VLLMEngine:
         while len(logprobs) < len(texts):
             if not self._engine.has_unfinished_requests():
                 raise RunError(f"the engine scored {len(logprobs)} of {len(texts)} texts and stopped")
-            for output in self._engine.step():
+            for output in self._outputs():
                 if not output.finished:
                     continue
                 if output.request_id in waiting:
                     index = waiting[output.request_id]
-                    logprobs[index] = _one_each(output.prompt_logprobs, texts[index][1:])
+                    logprobs[index] = one_each(output.prompt_logprobs, texts[index][1:])
                 else:  # other requests go on meanwhile; what they finish is handed out later
                     self._stashed.append(self._generation(output))
         return [logprobs[index] for index in range(len(texts))]
@@ -186,7 +196,23 @@ class VLLMEngine:
     def sleep(self) -> None:
         """Move the weights to the host's memory; drop keys and values, with the prefixes among them."""
         if not self._engine.is_sleeping():
+            self._drain()
             self._engine.sleep(level=1)
+
+    def _outputs(self) -> list[Any]:
+        return step(self._engine, self._drawn)
+
+    def _drain(self) -> None:
+        """Wait for a step that runs ahead of requests that have ended: it still reads weights and cache."""
+        core = getattr(self._engine.engine_core, "engine_core", None)  # None: in another process
+        while core is not None and core.batch_queue and not self._engine.has_unfinished_requests():
+            self._outputs()
+
+    def _forget(self, key: str) -> _Active | None:
+        active = self._active.pop(key, None)
+        if active is not None:
+            self._drawn.pop(active.key, None)
+        return active
 
     def _wake(self, part: str | None = None) -> None:
         """Wake what still sleeps: all of it, or only the weights, which leaves a push more room.
@@ -218,12 +244,17 @@ class VLLMEngine:
         self._loaders[half].load(tensors)
 
     def _tokens_so_far(self, active: _Active) -> int:
-        state = self._engine.output_processor.request_states[active.own_key]
+        if active.drawn is not None:
+            return len(active.drawn.tokens)
+        state = self._engine.output_processor.request_states[active.key]
         return len(state.detokenizer.output_token_ids)
 
     def _generation(self, output: Any) -> Generation:
         completion = output.outputs[0]
-        tokens = tuple(completion.token_ids)
+        active = self._forget(output.request_id)
+        assert active is not None, "expected the end of a request that was added"
+        drawn = active.drawn
+        tokens = tuple(completion.token_ids if drawn is None else drawn.tokens)
         stop = completion.stop_reason
         text = completion.text
         if not isinstance(stop, str) or self._text.keeps_marks:
@@ -233,8 +264,8 @@ class VLLMEngine:
             request_id=int(output.request_id),
             tokens=tokens,
             text=text,
-            behavior_logprobs=_one_each(completion.logprobs, tokens),
-            versions=token_versions(self._active.pop(output.request_id).spans, len(tokens)),
+            behavior_logprobs=one_each(completion.logprobs, tokens) if drawn is None else drawn.one_each(),
+            versions=token_versions(active.spans, len(tokens)),
             finish_reason=FinishReason.STOP if completion.finish_reason == "stop" else FinishReason.LENGTH,
         )
 
@@ -275,15 +306,13 @@ def chosen_arguments(
         # With seeds, a prompt read in two chunks rewinds the request's random generator, which only
         # CUDA's can do: elsewhere a prompt is always read whole.
         "enable_chunked_prefill": on_gpu,
-        # A step that runs ahead has tokens in flight when weights change: by which, nobody knows.
-        "async_scheduling": False,
         "disable_log_stats": True,
         "generation_config": "vllm",  # the run's settings alone decide how tokens are drawn
         "seed": 0,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "distributed_executor_backend": "mp" if settings.tensor_parallel_size > 1 else None,
         **(twin_arguments() if mask_rule else {}),
-        **(gpu_arguments(settings) if on_gpu else {}),
+        **(gpu_arguments(settings.max_concurrent, settings.engine_args) if on_gpu else {}),
         **(adapter_arguments(lora_rank) if lora_rank else {}),
     }
 
@@ -306,16 +335,6 @@ def _start(arguments: Any) -> Any:
         raise InputError(
             f"model.adapter.serve=adapter: vLLM says that {error} Expected model.adapter.serve=merged"
         ) from None
-
-
-def _one_each(flat: Any, tokens: Sequence[int]) -> tuple[float, ...]:
-    """Return the log-probabilities in vLLM's flat record, which holds one of each of the tokens."""
-    if tuple(flat.token_ids) != tuple(tokens):
-        raise RunError(
-            f"vLLM gave log-probabilities of the tokens {flat.token_ids} for the tokens {list(tokens)}; "
-            "expected one of each, in order. Is this version of vLLM the one in requirements/?"
-        )
-    return tuple(flat.logprobs)
 
 
 def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, ...]:

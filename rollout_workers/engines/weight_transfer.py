@@ -3,9 +3,8 @@
     join      init_weight_transfer_engine     in each process of the engine: ranks first_rank and up
     receive   start_weight_update ─▶ update_weights ─▶ finish_weight_update
 
-The engines `nccl` and `ipc` are vLLM's own, and have not run with this code yet; `gloo` is ours. The
-learner's side is `learner/publishing/weight_links.py`. A test holds the signatures of vLLM's functions that
-both call.
+The engine `nccl` is vLLM's own; `gloo` and `ipc` are ours. The learner's side is
+`learner/publishing/weight_links.py`. A test holds the signatures of vLLM's functions that both call.
 """
 
 from collections.abc import Mapping
@@ -18,9 +17,9 @@ from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines.reloading import reload_model
 
 if TYPE_CHECKING:
-    from rollout_workers.engines.gloo_transfer import Load
+    from rollout_workers.engines.own_transfers import Load
 
-OWN = "gloo"
+OWN = {"gloo": "GlooWeightTransferEngine", "ipc": "SharedWeightTransferEngine"}  # by transport
 
 
 class WeightReceiver:
@@ -57,10 +56,10 @@ def init_info(group: WeightGroup, first_rank: int) -> dict[str, Any]:
     """Return what vLLM's engine of a group's transport is told to join it.
 
     >>> init_info(WeightGroup("ipc", "", 2, 60.0), 1)
-    {'packed': False}
+    {}
     """
     if group.transport == "ipc":
-        return {"packed": False}
+        return {}
     places = {"rank_offset": first_rank, "world_size": group.size}
     if group.transport == "nccl":
         return {"nccl_unique_id_b64": group.address, "packed": True, **places}
@@ -101,11 +100,12 @@ def _made_engine(worker: Any, transport: str, load: "Load | None", half: str) ->
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory as Factory
 
-    if transport == OWN and OWN not in Factory._registry:
-        Factory.register_engine(OWN, "rollout_workers.engines.gloo_transfer", "GlooWeightTransferEngine")
+    backend = f"whetstone_{transport}" if transport in OWN else transport  # vLLM has an `ipc`, too
+    if transport in OWN and backend not in Factory._registry:
+        Factory.register_engine(backend, "rollout_workers.engines.own_transfers", OWN[transport])
     config, model = worker.vllm_config, worker.model_runner.get_model().get_submodule(half)
-    engine = Factory.create_engine(WeightTransferConfig(backend=transport), config, worker.device, model)
-    if transport == OWN:
+    engine = Factory.create_engine(WeightTransferConfig(backend=backend), config, worker.device, model)
+    if transport in OWN:
         engine.load = load or partial(reload_model, config, model)
     return engine
 

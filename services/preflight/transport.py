@@ -1,6 +1,7 @@
 """Choose the way on which new weights reach the workers.
 
-`auto` is objects: `nccl` has no deadline of its own, and neither it nor `ipc` has run on a GPU yet.
+`auto` is `ipc` where learner and workers share one GPU, and else objects: `nccl` has no deadline of its own,
+and has not run on GPUs yet.
 """
 
 from contracts.errors import InputError
@@ -17,14 +18,17 @@ def choose_transport(learner: LearnerSettings, model: ModelSettings, deployed: D
     """
     why_objects = _why_objects(learner, model, deployed)
     asked = learner.transport
-    if asked in ("auto", "objects"):
+    on_gpu = deployed.learner_on_gpu and deployed.workers_on_gpu
+    if asked == "auto":
+        shares = bool(on_gpu) and not why_objects and _on(deployed.placement) == "ipc"
+        return "ipc" if shares else "objects"
+    if asked == "objects":
         return "objects"
     if why_objects:
         raise InputError(
             f"learner.transport={asked} does not go together with {why_objects}; expected "
             "learner.transport=objects, or leave it out"
         )
-    on_gpu = deployed.learner_on_gpu and deployed.workers_on_gpu
     if asked != "gloo" and on_gpu is False:
         raise InputError(
             f"learner.transport={asked} is of GPUs, and learner or workers have none; expected "

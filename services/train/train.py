@@ -180,8 +180,8 @@ def _run(
             if (machine := gpu_machine()).num_gpus:
                 settings, _ = fitted(settings, read_model(settings.model), machine)
             meanwhile = partial(prepare, settings.model)
-            told = console.warn, console.note
-            service = launch.service(settings, *told, trial, meanwhile, machine.gpu_bytes)
+            notes = console.warn, console.note
+            service = launch.service(settings, *notes, trial, meanwhile, machine.gpu_bytes)
         clients = ends.enter_context(service)
         tracker.open()
         ends.callback(stop.restore)

@@ -55,6 +55,8 @@ def test_new_weights_are_those_that_write(engine: VLLMEngine, model: Path) -> No
 
 
 def test_each_token_carries_the_version_that_wrote_it(engine: VLLMEngine, model: Path) -> None:
+    if engine._engine.vllm_config.scheduler_config.async_scheduling:
+        pytest.skip("steps run ahead, so weights change only between batches")
     lm, first, second = load_lm(model), next(versions), next(versions)
     load(engine, lm, first)
     asked = requests(4, max_tokens=12, min_tokens=12)

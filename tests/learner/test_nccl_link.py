@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from contracts.network.flat_buffer import Layout
 from contracts.network.loopback import JOINS_NODES, NCCL
 from contracts.weights import WeightGroup
 from learner.publishing.weight_links import NcclLink
@@ -55,7 +56,7 @@ def test_weights_are_packed_when_the_stream_that_writes_them_has_ended(cuda: Cud
         assert not cuda.default.is_busy
         yield "weight", torch.tensor([1.0, 2.0])
 
-    link.send(gathered())
+    link.send(gathered(), Layout({}, 0))
     (packed,) = link._joined.sent
     assert packed.view(torch.float32).tolist() == [1.0, 2.0]
 
@@ -64,14 +65,14 @@ def test_a_thread_that_joins_and_sends_stays_on_the_stream_of_all_others(cuda: C
     """vLLM moves a thread that it does not know to a new stream; another's update would run beside it."""
     link = NcclLink(GROUP)
     assert torch.cuda.current_stream() is cuda.default  # type: ignore[comparison-overlap]
-    link.send(iter([("weight", torch.ones(2))]))
+    link.send(iter([("weight", torch.ones(2))]), Layout({}, 0))
     assert torch.cuda.current_stream() is cuda.default  # type: ignore[comparison-overlap]
 
 
 def test_the_memory_of_a_push_is_given_back(cuda: Cuda) -> None:
     """Two buffers of a gigabyte on streams that nothing else uses."""
     link = NcclLink(GROUP)
-    link.send(iter([("weight", torch.ones(2))]))
+    link.send(iter([("weight", torch.ones(2))]), Layout({}, 0))
     link.release()
     assert cuda.num_emptied == 1
 

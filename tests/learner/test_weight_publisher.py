@@ -12,7 +12,9 @@ from contracts.activations import fuse_activations
 from contracts.weights import Probe
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
-from learner.publishing.weight_publisher import PROBE_TOLERANCE, as_array, publish
+from learner.distributed.ranks import ALONE
+from learner.publishing import weight_publisher
+from learner.publishing.weight_publisher import PROBE_TOLERANCE, as_array, probe, proof, publish
 from tests.learner.tiny import VOCAB, make_learner, perturb, random_rollouts
 
 
@@ -143,3 +145,36 @@ def test_a_learner_in_bfloat16_measures_its_rounding_too(models: dict[str, Path]
         learner.pair.lm.lm_head.weight *= 20
     assert learner.publish("bfloat16")[0].probe.tolerance > PROBE_TOLERANCE["bfloat16"]
     assert learner.publish("float32")[0].probe.tolerance == PROBE_TOLERANCE["float32"]
+
+
+def test_rounding_is_measured_at_the_first_of_ten_versions_and_after_a_checkpoint(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm, passes = make_learner(models["llama"], PPO()).pair.lm, list[float]()
+
+    def counted(of: torch.nn.Module, tolerance: float) -> Probe:
+        passes.append(tolerance)
+        return probe(of, tolerance)
+
+    monkeypatch.setattr(weight_publisher, "probe", counted)
+
+    def num_passes(version: int | None) -> int:
+        passes.clear()
+        proof(lm, "bfloat16", ALONE, None, version)
+        return len(passes)
+
+    assert [num_passes(version) for version in range(12)] == [2, *[1] * 9, 2, 1]
+    assert num_passes(11) == 2  # the same again: the run went back
+    assert [num_passes(version) for version in (12, 4, 5, 7)] == [1, 2, 1, 2]
+    assert num_passes(None) == 2
+
+
+def test_between_measurements_the_last_rounding_is_allowed(models: dict[str, Path]) -> None:
+    lm = make_learner(models["llama"], PPO()).pair.lm
+    with torch.no_grad():
+        lm.get_output_embeddings().weight.mul_(300)  # logits so large that rounding shows
+    first = proof(lm, "bfloat16", ALONE, None, 0)
+    perturb(lm)
+    second = proof(lm, "bfloat16", ALONE, None, 1)
+    assert second.tolerance == first.tolerance > PROBE_TOLERANCE["bfloat16"]
+    assert second.logprobs != first.logprobs  # these are always the new weights'

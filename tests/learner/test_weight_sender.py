@@ -21,7 +21,7 @@ class Takes:
     def __init__(self, breaks: bool = False) -> None:
         self.is_open, self._breaks = True, breaks
 
-    def send(self, tensors: Any) -> dict[str, object]:
+    def send(self, tensors: Any, laid: Any) -> dict[str, object]:
         if self._breaks:
             raise RuntimeError("a member is gone")
         return {"number": len(list(tensors))}

@@ -14,10 +14,11 @@ from contracts.rollout import Sampling
 from rollout_workers.engines.base import Request
 from rollout_workers.engines.engine_arguments import (
     DECIDED,
+    OF_COMPILATION,
     engine_arguments,
+    gpu_arguments,
     prepare_environment,
 )
-from rollout_workers.engines.gpu_start import OF_COMPILATION, gpu_arguments
 from rollout_workers.engines.transformers_engine import TransformersEngine
 from rollout_workers.settings import RolloutSettings
 from tests.rollout_workers.generation import finish, make_model
@@ -37,7 +38,10 @@ GIVEN = {
 
 def arguments_of(model: Path, settings: RolloutSettings) -> Any:
     """vLLM's arguments with those of a GPU and the user's."""
-    return engine_arguments({"model": str(model), **gpu_arguments(settings)}, settings.engine_args)
+    return engine_arguments(
+        {"model": str(model), **gpu_arguments(settings.max_concurrent, settings.engine_args)},
+        settings.engine_args,
+    )
 
 
 @pytest.mark.parametrize("name", DECIDED)
@@ -73,7 +77,7 @@ class TestWithVLLM:
         from rollout_workers.engines import vllm_engine
 
         chosen = vllm_engine.chosen_arguments("m", "m", None, RolloutSettings(), None, None, None)
-        on_gpu = gpu_arguments(RolloutSettings())
+        on_gpu = gpu_arguments(256, {})
         assert chosen.keys() | on_gpu.keys() <= DECIDED.keys() | OURS_TO_CHANGE
 
     @pytest.mark.parametrize(

@@ -13,11 +13,14 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
+from contracts.network.flat_buffer import Layout
 from contracts.rollout import MaskRule
 from contracts.weights import Probe, WeightGroup, WeightManifest
 from learner.algorithms.ppo import PPO
 from learner.distributed.rendezvous import MeetingPoint
+from learner.publishing import weight_links
 from learner.publishing.weight_publisher import as_array, wire_tensors
 from learner.publishing.weight_sender import WeightSender
 from rollout_workers.engines.reloading import reload_model
@@ -102,6 +105,41 @@ def test_a_broadcast_equals_a_push_of_arrays_to_the_bit(
     del point
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_one_buffer_on_a_shared_gpu_equals_a_push_of_arrays_to_the_bit(
+    name: CausalName,
+    models: dict[str, Path],
+    get_engine: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The buffer lies on the CPU, and its handle is the buffer itself: all else is what a GPU runs."""
+    monkeypatch.setattr(weight_links, "_new_buffer", lambda size: torch.full((size,), 255, dtype=torch.uint8))
+    monkeypatch.setattr(weight_links, "_exported", lambda flat: {"GPU-a": flat})
+    monkeypatch.setattr(torch.cuda, "ipc_collect", lambda: None)
+    monkeypatch.setattr("rollout_workers.engines.own_transfers.opened", lambda handles, _: handles["GPU-a"])
+    engine, sender = get_engine("vllm", name), sender_of(models[name], seed=8)
+    engine._receiver._executor.driver_worker.worker.weight_transfer_engine = None  # of another transport
+    assert sender.join(WeightGroup("ipc", "", 2, PATIENCE_S)) is None
+    assert engine.join_group(WeightGroup("ipc", "", 2, PATIENCE_S), 1) is None
+    for seed in (8, 9):
+        perturb(sender._learner.pair.lm, seed)
+        manifest = replace(sender.announce("float32"), version=next(versions))
+        handles, broken = sender.send()
+        assert broken is None and len(handles["ipc_handles"]) == 1
+        assert engine.receive_weights(manifest, handles) is None
+        sender.release()
+        handles["ipc_handles"][0]["GPU-a"].fill_(255)  # NaN: whoever reads it after this would show
+        shared = written(engine)
+    assert engine.weight_version == manifest.version and engine._loaders["policy"].num_direct
+
+    load(engine, load_lm(models[name]), next(versions))
+    assert written(engine) != shared
+    whole, arrays = sender.whole()
+    engine.load_weights(replace(whole, version=next(versions)), arrays)
+    assert written(engine) == shared
+    engine._receiver._executor.driver_worker.worker.weight_transfer_engine = None
+
+
 def test_twenty_pushes_keep_the_ratio_at_one_and_leak_nothing(
     models: dict[str, Path], get_engine: Callable[..., Any]
 ) -> None:
@@ -171,7 +209,7 @@ def send_three(sender: WeightSender) -> bool:
     """Send three tensors, then leave as a learner does that dies."""
     link = sender._link
     assert link is not None
-    link.send(islice(wire_tensors(sender._learner.pair.lm, "float32"), 3))
+    link.send(islice(wire_tensors(sender._learner.pair.lm, "float32"), 3), Layout({}, 0))
     sender._link = None
     del link
     return True
@@ -219,7 +257,7 @@ def test_vllms_functions_are_called_as_this_version_has_them() -> None:
     """Names of the arguments that both sides give, in order; a new version of vLLM is to be read first."""
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
-    from vllm.distributed.weight_transfer import ipc_engine, nccl_common, nccl_engine, packed_tensor
+    from vllm.distributed.weight_transfer import nccl_common, nccl_engine, packed_tensor
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory as Factory
     from vllm.v1.worker.gpu_worker import Worker
 
@@ -229,7 +267,7 @@ def test_vllms_functions_are_called_as_this_version_has_them() -> None:
     assert names(WeightTransferConfig) == ["backend"]
     assert names(Factory.register_engine) == ["name", "module_path_or_cls", "class_name"]
     assert names(Factory.create_engine) == ["config", "vllm_config", "device", "model"]
-    assert {"nccl", "ipc"} <= set(Factory._registry)
+    assert "nccl" in Factory._registry
     assert names(Worker.init_weight_transfer_engine) == ["init_info"]
     assert names(Worker.update_weights) == ["update_info"]
     assert names(Worker.start_weight_update) == names(Worker.finish_weight_update) == []
@@ -250,8 +288,4 @@ def test_vllms_functions_are_called_as_this_version_has_them() -> None:
     assert told.packed_buffer_size_bytes == producer["buffer_size_bytes"].default
     assert told.packed_num_buffers == producer["num_buffers"].default
     assert nccl_engine.NCCLWeightTransferUpdateInfo(**update_info(some)).shapes == [[2]]
-    assert (
-        ipc_engine.IPCWeightTransferInitInfo(**init_info(WeightGroup("ipc", "", 2, 60.0), 1)).packed is False
-    )
-    handles = {"ipc_handles": [{"GPU-a": ()}]}
-    assert ipc_engine.IPCWeightTransferUpdateInfo(**update_info(some), **handles).tensor_sizes is None
+    assert init_info(WeightGroup("ipc", "", 2, 60.0), 1) == {}

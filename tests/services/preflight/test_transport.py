@@ -21,9 +21,24 @@ def on(num_gpus: float, learners: int = 1, engine: str = "vllm", **rollout: Any)
     return deployment(asked, ClusterSettings(), learners, machine, is_encoder_decoder=False)
 
 
-@pytest.mark.parametrize("num_gpus", [0, 1, 2])
-def test_auto_is_objects(num_gpus: int) -> None:
-    assert choose_transport(LearnerSettings(), MODEL, on(num_gpus)) == "objects"
+@pytest.mark.parametrize(
+    ("given", "model", "deployed", "expected"),
+    [
+        ({}, MODEL, on(0), "objects"),
+        ({}, MODEL, on(1), "ipc"),
+        ({}, MODEL, on(2), "objects"),
+        ({}, MODEL, on(2, num_workers=3), "objects"),
+        ({}, MODEL, on(1, engine="transformers"), "objects"),
+        ({}, SERVED, on(1), "objects"),
+        ({"offload": True}, MODEL, on(1), "objects"),
+        ({"device": "cpu"}, MODEL, on(1), "objects"),
+        ({"push": "changed"}, MODEL, on(1), "objects"),
+    ],
+)
+def test_auto_is_ipc_where_learner_and_workers_share_one_gpu(
+    given: dict[str, Any], model: ModelSettings, deployed: Deployment, expected: str
+) -> None:
+    assert choose_transport(LearnerSettings.model_validate(given), model, deployed) == expected
 
 
 @pytest.mark.parametrize(
