@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from learner.precision import autocast_of, keeps_masters
 from services.models.shape import ModelShape
 from services.preflight.capacity.memory_model import (
     GIB,
@@ -74,6 +75,11 @@ def learner_load(
     one = 0 if prompt is None else prompt + needs.rollout.max_tokens  # a text is never cut
     tokens = max(budget, min(one, texts.window or one))
     at_hand = _at_hand(needs, shape, bytes_each)
+    halved = _in_bfloat16(needs, shape, on_gpu=not on_cpu)
+    if "reference model" in parts:
+        parts["reference model"] -= halved["reference model"]
+    if working := halved["working weights"]:  # they stay, where autocast's copies come and go
+        parts["working weights"], at_hand = working, (0.0, 0.0)
     passes = pass_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu, at_hand=at_hand)
     if on_cpu:
         return Load(parts, {"gradients": gradients, **passes})
@@ -84,6 +90,24 @@ def learner_load(
     if roots > sum(passes.values()):
         passes = {"the optimiser's step": roots}
     return Load({**parts, "CUDA": CONTEXT}, {"gradients": gradients, **passes})
+
+
+def _in_bfloat16(needs: MemoryNeeds, shape: ModelShape, *, on_gpu: bool) -> dict[str, float]:
+    """Return the bytes that a reference's matrices save in bfloat16, and those that the policy's add.
+
+    The policy's float32 masters count as its weights: learner/models/rounding.py.
+    """
+    learner, model = needs.learner, needs.model
+    matrices = 2.0 * shape.num_layers * shape.layer_parameters
+    shares = learner.num_processes > 1 or learner.offload or model.adapter.trains or needs.trained_share < 1
+    halves = autocast_of(learner, on_gpu=on_gpu) == "bfloat16" and not shares
+    is_copy = needs.reference_parameters is None  # another model's shape is not known
+    trunks = 2 if model.value_trunk == "separate" else 1
+    masters = keeps_masters(learner, model, needs.algorithm, on_gpu=on_gpu)
+    return {
+        "reference model": matrices if halves and is_copy else 0.0,
+        "working weights": trunks * matrices if masters else 0.0,
+    }
 
 
 def _at_hand(needs: MemoryNeeds, shape: ModelShape, bytes_each: int) -> tuple[float, float]:
