@@ -63,8 +63,8 @@ class VLLMEngine:
         lora_rank: int | None = None,
     ) -> None:
         is_split, on_gpu = settings.tensor_parallel_size > 1, torch.cuda.is_available()
-        traits = {"on_gpu": on_gpu, "has_mask": mask_rule is not None, "serves_adapter": bool(lora_rank)}
-        steps = stepping(settings, **traits)
+        masks, adapts = mask_rule is not None, bool(lora_rank)
+        steps = stepping(settings, on_gpu=on_gpu, has_mask=masks, serves_adapter=adapts)
         prepare_environment(is_split=is_split, on_gpu=on_gpu, is_newer=steps.is_newer)
         chosen = chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision, lora_rank)
         chosen["async_scheduling"] = steps.runs_ahead
