@@ -32,17 +32,23 @@ def rounding_attention() -> Iterator[None]:
         _ROUNDS.reset(before)
 
 
+def rounds_attention() -> bool:
+    """Return whether `rounding_attention` is open; False in a compiled graph, which can't read the variable.
+
+    Whoever compiles asks before a graph is entered.
+    """
+    return not torch.compiler.is_compiling() and _ROUNDS.get()
+
+
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Return attention's output in the type of `value`, as transformers' own function does."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or _ROUNDS.get():
-        found: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, **options
-        )
-        return found
+    if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or rounds_attention():
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return output, None
     inputs = (query, key, value, attention_mask)
     with torch.autocast("cpu", enabled=False):
         output, _ = sdpa_attention_forward(

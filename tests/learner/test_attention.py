@@ -89,6 +89,13 @@ def test_where_rounding_is_measured_kernels_are_bfloat16(attend: Attend) -> None
     assert kernels.types == {torch.bfloat16}
 
 
+def test_a_whole_graph_holds_it_and_computes_the_same(attend: Attend) -> None:
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = (run(nn.Module(), *inputs(), None)[0] for run in (compiled, attend))
+    assert torch.equal(found, expected)
+
+
 def test_without_autocast_it_is_transformers_own(attend: Attend) -> None:
     layer, (query, key, value) = nn.Module(), inputs()
     with Kernels() as kernels:
