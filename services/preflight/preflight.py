@@ -8,6 +8,7 @@ from pathlib import Path
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
+from learner.param_dtype import keeps_masters
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.by_part import trial_of_parts
 from reward_servers.part_checks import check_at_hand
@@ -134,6 +135,7 @@ def check(settings: RunSettings, *, training: bool = True) -> Checked:
         check_model_classes(settings.model)
         on_gpu = learner.device != "cpu" and bool(this_machine().num_gpus or os.environ.get("RAY_ADDRESS"))
         check_float16(learner, algorithm, settings.algorithm_name, on_gpu=on_gpu)
+        keeps_masters(learner, settings.model, algorithm, on_gpu=on_gpu)  # refuses what can't be
         check_processes(learner, settings.model, algorithm, settings.cluster.learner_gpus, model)
         _check_room(rollout, settings.cluster, learner, settings.reserved_gpus)
         choose_transport(learner, settings.model, deployment_of(settings, model, this_machine()))
