@@ -9,7 +9,7 @@ attention kernels apply without an attention mask.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,44 +17,9 @@ from torch import Tensor
 
 from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Rollout, Turn
+from learner.micro_batch import MicroBatch, plan, upload
 
-
-@dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """Some sequences of a batch, cut to the longest: _S sequences, _L tokens, _N the model's tokens, flat.
-
-    Example: the second sequence of the example in `Batch`.
-
-        tokens_SL [[12, 9, 2]]   loss_mask_SL [[0, 0, 1]]   rows_N [0]   columns_N [2]
-    """
-
-    tokens_SL: Tensor
-    loss_mask_SL: Tensor
-    rows_N: Tensor  # the rollout that each of the model's tokens belongs to
-    columns_N: Tensor  # its place among the rollout's tokens
-    weight: float = 1.0  # 0: the pass adds nothing and only keeps this rank in step with the others
-
-    @property
-    def num_sequences(self) -> int:
-        return self.tokens_SL.shape[0]
-
-    @property
-    def targets_N(self) -> Tensor:
-        """Return the model's tokens."""
-        return self.tokens_SL[:, 1:][self.loss_mask_SL[:, 1:]]
-
-    @property
-    def responses_N(self) -> Tensor:
-        """Return the rollout of each token, numbered within this micro-batch: 0, 0, 1 …"""
-        return self.rows_N.unique_consecutive(return_inverse=True)[1]
-
-    def pick(self, values_BT: Tensor) -> Tensor:
-        """Select this micro-batch's entries of per-token numbers; return (N,) or (N, …)."""
-        return values_BT[self.rows_N, self.columns_N]
-
-    def place(self, target_BT: Tensor, values_N: Tensor) -> None:
-        """Write this micro-batch's per-token numbers into those of the batch."""
-        target_BT[self.rows_N, self.columns_N] = values_N
+__all__ = ["Batch", "MicroBatch", "collate", "micro_batches", "split_by_tokens", "units_of", "within_budget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +32,12 @@ class Batch:
         tokens_SL [[12, 14, 15, 2], [12, 9, 2, 0]]   loss_mask_SL [[0, 0, 1, 1], [0, 0, 1, 0]]
         lengths_S [4, 3]   rows_S [0, 0]   columns_S [0, 2] (of its first token in _T)
         mask_BT [[1, 1, 1]]   rewards_BT [[0, .5, 1]]   behavior_logprobs_BT [[-.7, -.1, -.4]]
-        versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   groups_B [4]
+        versions_BT [[4, 4, 4]]   positions_BT [[0, 1, 0]] (in its own turn)   counts_B [3]   groups_B [4]
         baseline_B [0] (0 where the rollout has none)   from_data_B None (all are the policy's)
-        truncated_B None (all came to their end)   leases ((9, ""),)
+        truncated_B None (all came to their end)   leases ((9, ""),)   groups (4,)   from_data (False,)
+        oldest 4
+
+    What plans micro-batches stays on the host: all that ends in _S or _SL, `counts_B`, `groups`, `from_data`.
     """
 
     tokens_SL: Tensor
@@ -82,13 +50,25 @@ class Batch:
     behavior_logprobs_BT: Tensor
     versions_BT: Tensor
     positions_BT: Tensor
+    counts_B: Tensor
     groups_B: Tensor
     baseline_B: Tensor
     leases: tuple[tuple[int, str], ...] = ()  # the rollouts' numbers, and the policy's role in each
+    groups: tuple[int, ...] = ()  # as `groups_B`
+    from_data: tuple[bool, ...] = ()  # as `from_data_B`, of all rollouts
+    oldest: int | None = None  # weight version of the tokens that the policy drew itself; None: none
     from_data_B: Tensor | None = None  # which rollouts are a data set's; None: none
     truncated_B: Tensor | None = None  # which rollouts ended at the limit of tokens; None: none
     has_token_rewards: bool = False  # whether a reward said what single tokens earn, in any rollout
     shares_prompts: bool = False  # whether its models read a prompt once for all sequences of a micro-batch
+    _plans: dict[tuple[int, ...], MicroBatch] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the models compute."""
+        return self.mask_BT.device
 
     @property
     def own_BT(self) -> Tensor:
@@ -106,7 +86,21 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         """Return the number of tokens that the model generated, on which it trains."""
-        return int(self.mask_BT.sum())
+        return int(self.counts_B.numpy().sum())
+
+    def own_rows(self) -> np.ndarray:
+        """Return the rollouts that the policy drew itself, on the host."""
+        return np.flatnonzero(~np.array(self.from_data))
+
+    def places(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return row and column of each token of these rollouts, (N,) each, as `values_BT[mask_BT]` has them.
+
+        Values picked by a mask would make the processor wait until a GPU has counted them.
+        """
+        columns_BT = np.arange(self.mask_BT.shape[1]) < self.counts_B.numpy()[rows, None]
+        places, columns_N = columns_BT.nonzero()
+        uploaded = upload({"rows_N": rows[places], "columns_N": columns_N}, self.device)
+        return uploaded["rows_N"], uploaded["columns_N"]
 
     def whole_groups(self) -> Tensor:
         """Return the rows of each group, (groups, K), groups in the order of their first row.
@@ -115,7 +109,7 @@ class Batch:
             LearnerError: groups differ in size.
         """
         rows: dict[int, list[int]] = {}
-        for row, group in enumerate(self.groups_B.tolist()):
+        for row, group in enumerate(self.groups):
             rows.setdefault(group, []).append(row)
         sizes = Counter(map(len, rows.values()))
         if len(sizes) > 1:
@@ -126,21 +120,23 @@ class Batch:
         return torch.tensor(list(rows.values()))
 
     def part(self, sequences: Sequence[int]) -> MicroBatch:
-        """Return these sequences as a micro-batch, with the sequences of one rollout side by side."""
-        rows, place = self.rows_S.tolist(), dict[int, int]()
+        """Return these sequences as a micro-batch, with the sequences of one rollout side by side.
+
+        A micro-batch is planned once; later calls return it with the same tensors on the device.
+        """
+        rows_S, first = self.rows_S.numpy(), dict[int, int]()
         for sequence in sequences:
-            place.setdefault(rows[sequence], len(place))
-        chosen_S = torch.tensor(sorted(sequences, key=lambda sequence: place[rows[sequence]]))
-        device, width = self.tokens_SL.device, int(self.lengths_S[chosen_S].max())
-        rows_S1, first_S1 = (each[chosen_S, None].to(device) for each in (self.rows_S, self.columns_S))
-        chosen_S = chosen_S.to(device)
-        mask_SL = self.loss_mask_SL[chosen_S, :width]
-        return MicroBatch(
-            tokens_SL=self.tokens_SL[chosen_S, :width],
-            loss_mask_SL=mask_SL,
-            rows_N=rows_S1.expand_as(mask_SL)[mask_SL],
-            columns_N=(first_S1 + mask_SL.cumsum(-1) - 1)[mask_SL],
-        )
+            first.setdefault(int(rows_S[sequence]), len(first))
+        chosen = sorted(sequences, key=lambda sequence: first[int(rows_S[sequence])])
+        if (known := self._plans.get(key := tuple(chosen))) is None:
+            width = int(self.lengths_S.numpy()[chosen].max())
+            tokens_SL, mask_SL = (
+                each.numpy()[chosen, :width] for each in (self.tokens_SL, self.loss_mask_SL)
+            )
+            starts_S = self.columns_S.numpy()[chosen]
+            known = plan(tokens_SL, mask_SL, rows_S[chosen], starts_S, self.counts_B.numpy(), self.device)
+            self._plans[key] = known
+        return known.again()
 
 
 def collate(
@@ -165,8 +161,8 @@ def collate(
 
     sequences = [each for row, rollout in enumerate(rollouts) for each in _sequences(row, rollout)]
     return Batch(
-        tokens_SL=_laid_out([each.tokens for each in sequences], torch.long, device),
-        loss_mask_SL=_laid_out([each.mask for each in sequences], torch.bool, device),
+        tokens_SL=_laid_out([each.tokens for each in sequences], torch.long),
+        loss_mask_SL=_laid_out([each.mask for each in sequences], torch.bool),
         lengths_S=torch.tensor([_length(each.mask) for each in sequences]),
         rows_S=torch.tensor([each.row for each in sequences]),
         columns_S=torch.tensor([each.column for each in sequences]),
@@ -177,14 +173,23 @@ def collate(
         ),
         versions_BT=_laid_out(rows(lambda turn: turn.array("weight_versions")), torch.long, device),
         positions_BT=_laid_out(rows(lambda turn: np.arange(turn.num_tokens)), torch.long, device),
+        counts_B=torch.tensor([rollout.num_generated for rollout in rollouts]),
         groups_B=torch.tensor([r.group for r in rollouts], device=device),
         baseline_B=torch.tensor([r.baseline or 0.0 for r in rollouts], dtype=torch.float32, device=device),
         leases=tuple((rollout.lease_id, rollout.turns[0].role) for rollout in rollouts),
+        groups=tuple(rollout.group for rollout in rollouts),
+        from_data=tuple(rollout.from_data for rollout in rollouts),
+        oldest=_oldest(rollouts),
         from_data_B=_any([rollout.from_data for rollout in rollouts], device),
         truncated_B=_any([rollout.finish_reason is FinishReason.LENGTH for rollout in rollouts], device),
         has_token_rewards=any(turn.token_rewards for rollout in rollouts for turn in rollout.turns),
         shares_prompts=shares_prompts,
     )
+
+
+def _oldest(rollouts: Sequence[Rollout]) -> int | None:
+    own = [turn for rollout in rollouts if not rollout.from_data for turn in rollout.turns]
+    return min((int(turn.array("weight_versions").min()) for turn in own if turn.num_tokens), default=None)
 
 
 def _any(is_so: list[bool], device: torch.device | str) -> Tensor | None:
@@ -234,21 +239,21 @@ def _length(row: Row) -> int:
     return sum(map(len, row))
 
 
-def _laid_out(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+def _laid_out(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """Return the rows as one tensor, padded on the right with zeros."""
-    found = torch.zeros((len(rows), max(map(_length, rows))), dtype=dtype)
-    for place, row in zip(found.numpy(), rows, strict=True):
+    laid_out = torch.zeros((len(rows), max(map(_length, rows))), dtype=dtype)
+    for place, row in zip(laid_out.numpy(), rows, strict=True):
         end = 0
         for piece in row:
             place[end : end + len(piece)] = piece
             end += len(piece)
-    return found.to(device)
+    return laid_out.to(device)
 
 
 def split_by_tokens(batch: Batch, rows_R: Tensor, num_tokens: int) -> list[Tensor]:
     """Split rollouts so that each part but the last has at least `num_tokens` of the model's tokens."""
     ends, filled = [], 0
-    for end, count in enumerate(batch.mask_BT.sum(-1)[rows_R.to(batch.mask_BT.device)].tolist(), start=1):
+    for end, count in enumerate(batch.counts_B.numpy()[rows_R.numpy()].tolist(), start=1):
         filled += count
         if filled >= num_tokens:
             ends.append(end)
@@ -295,8 +300,8 @@ def units_of(
     units = [of_row[row] for row in rows_B.tolist()]
     if whole_groups:
         of_group: dict[int, list[int]] = {}
-        for group, unit in zip(batch.groups_B[rows_B.to(batch.groups_B.device)].tolist(), units, strict=True):
-            of_group.setdefault(group, []).extend(unit)
+        for row, unit in zip(rows_B.tolist(), units, strict=True):
+            of_group.setdefault(batch.groups[row], []).extend(unit)
         units = list(of_group.values())
     elif not whole_rollouts:
         units = [[sequence] for unit in units for sequence in unit]

@@ -42,17 +42,25 @@ class Correction:
     masks: MismatchSettings = field(default_factory=MismatchSettings)
 
     def weights(
-        self, log_ratio_N: Tensor, responses_N: Tensor, cap: float, *, by_mean: bool = False
+        self,
+        log_ratio_N: Tensor,
+        responses_N: Tensor,
+        cap: float,
+        *,
+        by_mean: bool = False,
+        num_responses: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the weights of tokens (N,) and of responses (B,) from log π_old/μ of each token.
 
         Args:
             responses_N: the response of each token, numbered from 0 in order.
             by_mean: whether a response's ratio is the geometric mean of its tokens', not their product.
+            num_responses: B, as for `sum_by_response`.
         """
-        log_ratio_B = sum_by_response(log_ratio_N, responses_N)
+        responses = responses_N, num_responses
+        log_ratio_B = sum_by_response(log_ratio_N, *responses)
         if by_mean:  # a product over thousands of tokens would be near 0
-            log_ratio_B = log_ratio_B / sum_by_response(torch.ones_like(log_ratio_N), responses_N)
+            log_ratio_B = log_ratio_B / sum_by_response(torch.ones_like(log_ratio_N), *responses)
         weights_B = log_ratio_B.exp().clamp(max=cap)
         if self.level == "response":
             weights_N = weights_B[responses_N]
@@ -60,14 +68,16 @@ class Correction:
             weights_N = log_ratio_N.exp().clamp(max=cap)
         else:
             weights_N, weights_B = torch.ones_like(log_ratio_N), torch.ones_like(weights_B)
-        kept_N, kept_B = self.kept(log_ratio_N, responses_N)
+        kept_N, kept_B = self.kept(log_ratio_N, *responses)
         return weights_N * kept_N, weights_B * kept_B
 
-    def kept(self, log_ratio_N: Tensor, responses_N: Tensor) -> tuple[Tensor, Tensor]:
+    def kept(
+        self, log_ratio_N: Tensor, responses_N: Tensor, num_responses: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return which tokens (N,) and which responses (B,) no bound leaves out; arguments as above."""
         bounds, ratio_N = self.masks, log_ratio_N.exp()
-        lengths_B = sum_by_response(torch.ones_like(log_ratio_N), responses_N)
-        mean_B = sum_by_response(log_ratio_N, responses_N) / lengths_B
+        lengths_B = sum_by_response(torch.ones_like(log_ratio_N), responses_N, num_responses)
+        mean_B = sum_by_response(log_ratio_N, responses_N, num_responses) / lengths_B
         kept_B = torch.ones_like(mean_B, dtype=torch.bool)
         if bounds.mask_responses_beyond is not None:
             kept_B = mean_B.abs() <= math.log(bounds.mask_responses_beyond)
@@ -96,7 +106,7 @@ def correction_of(
     level: ImportanceLevel | Literal["none"]
     if settings.behavior == "importance":
         level = "token"
-    elif bool((batch.versions_BT[batch.own_BT] < version).any()):
+    elif batch.oldest is not None and batch.oldest < version:
         level = settings.staleness_correction
     elif mismatch.weights == "auto":
         level = "token" if rounds else "none"
@@ -137,13 +147,16 @@ def importance(
     if scored.entropies_BT is None or (own is None and batch.from_data_B is None):
         return None, None
     log_ratio_N = micro.pick(scored.old_logprobs_BT) - micro.pick(batch.behavior_logprobs_BT)
-    own_N, own_B = (own or Correction(None)).weights(log_ratio_N, micro.responses_N, cap, by_mean=by_mean)
+    count = micro.num_responses
+    own_N, own_B = (own or Correction(None)).weights(
+        log_ratio_N, micro.responses_N, cap, by_mean=by_mean, num_responses=count
+    )
     if batch.from_data_B is None:
         return own_N, own_B
     is_data_N = batch.from_data_B[micro.rows_N]
-    is_data_B = batch.from_data_B[micro.rows_N.unique_consecutive()]
+    is_data_B = batch.from_data_B[micro.rows_R]
     data_N, data_B = Correction("token" if by_token else "response").weights(
-        log_ratio_N, micro.responses_N, cap, by_mean=by_mean
+        log_ratio_N, micro.responses_N, cap, by_mean=by_mean, num_responses=count
     )
     return data_N.where(is_data_N, own_N), data_B.where(is_data_B, own_B)
 

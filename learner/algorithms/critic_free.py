@@ -162,7 +162,8 @@ class CriticFree(Algorithm):
     def surrogate(self, inputs: LossInputs, weights_N: Tensor) -> Tensor:
         """Return Σ w · -min(ρA, clip(ρ)A) over tokens, or the mean over responses with one ρ each."""
         if (ratio_B := self.response_ratios(inputs)) is not None:
-            advantages_B = sum_by_response(inputs.advantages_N / inputs.lengths_N, inputs.rows_N)
+            shares_N = inputs.advantages_N / inputs.lengths_N
+            advantages_B = sum_by_response(shares_N, inputs.rows_N, inputs.num_responses)
             return self._clipped(ratio_B, advantages_B, inputs.importance_B).sum() / inputs.num_rollouts
         ratio_N = (inputs.logprobs_N - inputs.old_logprobs_N).exp()
         return (weights_N * self._clipped(ratio_N, inputs.advantages_N, inputs.importance_N)).sum()

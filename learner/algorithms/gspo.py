@@ -42,4 +42,4 @@ class GSPO(CriticFree):
     def response_ratios(self, inputs: LossInputs) -> Tensor:
         """Return (π(y)/π_old(y))^(1/|y|) of each response, (B,)."""
         log_ratios_N = (inputs.logprobs_N - inputs.old_logprobs_N) / inputs.lengths_N
-        return sum_by_response(log_ratios_N, inputs.rows_N).exp()
+        return sum_by_response(log_ratios_N, inputs.rows_N, inputs.num_responses).exp()

@@ -88,6 +88,7 @@ class LossInputs:
     ref_logprobs_N: Tensor | None = None  # None: there is no reference
     # Responses of a prompt, which are neighbouring rows, where the algorithm has `whole_groups`; else 1
     group_size: int = 1
+    num_responses: int | None = None  # of this micro-batch; None: one more than the highest of `rows_N`
 
 
 @dataclass(frozen=True, slots=True)

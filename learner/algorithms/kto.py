@@ -39,10 +39,10 @@ class KTO(Preferences):
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """Return the mean over responses; its advantages are their labels, its old values the KL."""
-        rows_N, lengths_N = inputs.rows_N, inputs.lengths_N
-        ratios_B = sum_by_response(inputs.logprobs_N - reference_of(inputs), rows_N)
-        good_B = sum_by_response(inputs.advantages_N / lengths_N, rows_N) > 0.5
-        point_B = sum_by_response(inputs.old_values_N / lengths_N, rows_N)
+        rows, lengths_N = (inputs.rows_N, inputs.num_responses), inputs.lengths_N
+        ratios_B = sum_by_response(inputs.logprobs_N - reference_of(inputs), *rows)
+        good_B = sum_by_response(inputs.advantages_N / lengths_N, *rows) > 0.5
+        point_B = sum_by_response(inputs.old_values_N / lengths_N, *rows)
         losses_B = kto(
             ratios_B,
             good_B,

@@ -79,7 +79,7 @@ def require_pairs(rollouts: Sequence[Rollout]) -> None:
 
 def pairs(values_N: Tensor, inputs: LossInputs, *, mean: bool = False) -> Tensor:
     """Return sums or means over the tokens of each prompt's responses, (B, 2): chosen and rejected."""
-    return by_prompt(values_N, inputs.rows_N, inputs.group_size, mean=mean)
+    return by_prompt(values_N, inputs.rows_N, inputs.group_size, mean=mean, in_all=inputs.num_responses)
 
 
 def of_pairs(losses_B: Tensor, rewards_B2: Tensor, inputs: LossInputs) -> LossOutput:

@@ -57,12 +57,14 @@ class PRO(Preferences):
         """Return the mean over prompts."""
         rows_N, size = inputs.rows_N, inputs.group_size
         num_prompts = inputs.num_rollouts / size
-        logprobs_BK = preferences.by_prompt(inputs.logprobs_N, rows_N, size)
-        lengths_BK = preferences.by_prompt((inputs.lengths_N * 0 + 1).to(logprobs_BK), rows_N, size)
+        in_all = inputs.num_responses
+        logprobs_BK = preferences.by_prompt(inputs.logprobs_N, rows_N, size, in_all=in_all)
+        ones_N = (inputs.lengths_N * 0 + 1).to(logprobs_BK)
+        lengths_BK = preferences.by_prompt(ones_N, rows_N, size, in_all=in_all)
         losses_B = preferences.pro(
             logprobs_BK,
             lengths_BK,
-            preferences.by_prompt(inputs.advantages_N, rows_N, size, mean=True),
+            preferences.by_prompt(inputs.advantages_N, rows_N, size, mean=True, in_all=in_all),
             sft_weight=self.sft_weight,
             eps=self.eps,
         )

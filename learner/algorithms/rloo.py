@@ -34,4 +34,5 @@ class RLOO(CriticFree):
 
     def response_ratios(self, inputs: LossInputs) -> Tensor:
         """Return the product of ratios over each response's tokens, (B,)."""
-        return sum_by_response(inputs.logprobs_N - inputs.old_logprobs_N, inputs.rows_N).exp()
+        log_ratios_N = inputs.logprobs_N - inputs.old_logprobs_N
+        return sum_by_response(log_ratios_N, inputs.rows_N, inputs.num_responses).exp()

@@ -110,9 +110,8 @@ def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
     centred = values_N.double() - values_N.double().mean()
     if values_N.numel() < 2:
         return centred.to(values_N.dtype)
-    if centred.abs().max() <= ROUNDING * values_N.abs().max():
-        return values_N.new_zeros(values_N.shape)
-    return (centred / (centred.std() + eps)).to(values_N.dtype)
+    equal = centred.abs().max() <= ROUNDING * values_N.abs().max()  # a branch would wait for the number
+    return (centred / (centred.std() + eps)).masked_fill(equal, 0.0).to(values_N.dtype)
 
 
 def require_finite(values_BT: Tensor, mask_BT: Tensor, what: str) -> None:

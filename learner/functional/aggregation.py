@@ -30,7 +30,11 @@ def token_weights(
     return (lengths_N * 0 + 1.0) / (max_tokens * num_rollouts)
 
 
-def sum_by_response(values_N: Tensor, rows_N: Tensor) -> Tensor:
-    """Sum over the tokens of each response, (B,); `rows_N` is the response of each token."""
-    count = int(rows_N.max()) + 1
+def sum_by_response(values_N: Tensor, rows_N: Tensor, num_responses: int | None = None) -> Tensor:
+    """Sum over the tokens of each response, (B,); `rows_N` is the response of each token.
+
+    Args:
+        num_responses: B; None: one more than the highest of `rows_N`, for which the processor waits.
+    """
+    count = int(rows_N.max()) + 1 if num_responses is None else num_responses
     return values_N.new_zeros(count).index_add(0, rows_N, values_N)

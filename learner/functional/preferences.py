@@ -16,16 +16,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def by_prompt(logprobs_N: Tensor, rows_N: Tensor, num_responses: int, *, mean: bool = False) -> Tensor:
+def by_prompt(
+    logprobs_N: Tensor, rows_N: Tensor, num_responses: int, *, mean: bool = False, in_all: int | None = None
+) -> Tensor:
     """Return sums or means over each response's tokens, (B, K); a prompt's K responses are neighbouring rows.
+
+    Args:
+        num_responses: K.
+        in_all: B · K, as for `sum_by_response`.
 
     >>> import torch
     >>> by_prompt(torch.tensor([-1.0, -2.0, -4.0]), torch.tensor([0, 0, 1]), 2).tolist()
     [[-3.0, -4.0]]
     """
-    sums_R = sum_by_response(logprobs_N, rows_N)
+    sums_R = sum_by_response(logprobs_N, rows_N, in_all)
     if mean:
-        sums_R = sums_R / rows_N.bincount().clamp(min=1)
+        sums_R = sums_R / sum_by_response(rows_N.new_ones(rows_N.shape), rows_N, in_all).clamp(min=1)
     return sums_R.reshape(-1, num_responses)
 
 

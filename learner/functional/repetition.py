@@ -62,16 +62,29 @@ class RepetitionPenalty:
         return factors_RW.masked_fill_(seen_RW & ~below_RW, 1 / self.penalty)
 
 
-def repetition_penalty(rule: RepetitionRule, tokens_SL: Tensor, loss_mask_SL: Tensor) -> RepetitionPenalty:
-    """Return the penalty of the model's tokens, in the order of `MicroBatch.targets_N`."""
-    columns_SL = torch.arange(tokens_SL.shape[1], device=tokens_SL.device).expand_as(tokens_SL)
-    never, start = tokens_SL.shape[1], rule.decoder_start
+def repetition_penalty(
+    rule: RepetitionRule,
+    tokens_SL: Tensor,
+    loss_mask_SL: Tensor,
+    places_N: Tensor | None = None,
+    num_words: int | None = None,
+) -> RepetitionPenalty:
+    """Return the penalty of the model's tokens, in the order of `MicroBatch.targets_N`.
+
+    Args:
+        places_N: flat place of the token before each of the model's; None: read from the mask.
+        num_words: the highest token and 1; None: read from the tokens.
+    """
+    num_sequences, never = tokens_SL.shape
+    columns_SL, start = torch.arange(never, device=tokens_SL.device).expand_as(tokens_SL), rule.decoder_start
     if start is not None:  # the decoder has not read the prompt
         columns_SL = columns_SL.masked_fill(~loss_mask_SL, never)
-    num_words = max(int(tokens_SL.max()), start or 0) + 1
-    first_SV = columns_SL.new_full((len(tokens_SL), num_words), never)
+    if num_words is None:
+        num_words = int(tokens_SL.max()) + 1
+    first_SV = columns_SL.new_full((num_sequences, max(num_words, (start or 0) + 1)), never)
     first_SV.scatter_reduce_(1, tokens_SL, columns_SL, "amin")
     if start is not None:
         first_SV[:, start] = 0
-    sequences_N, before_N = loss_mask_SL[:, 1:].nonzero(as_tuple=True)
-    return RepetitionPenalty(rule.penalty, first_SV.int(), sequences_N, before_N + 1)
+    if places_N is None:
+        places_N = loss_mask_SL.flatten().nonzero()[:, 0] - 1
+    return RepetitionPenalty(rule.penalty, first_SV.int(), places_N // never, places_N % never + 1)

@@ -89,13 +89,14 @@ class RunningNorm(nn.Module):
         self.weight.mul_(keep).add_(1 - keep)
 
     def _moments(self) -> tuple[Tensor, Tensor]:
-        if self.weight == 0:
-            return torch.zeros_like(self.mean), torch.ones_like(self.mean)
-        mean, square = self.mean / self.weight, self.square / self.weight
+        is_new = self.weight == 0  # a branch would wait for the number
+        weight = self.weight.masked_fill(is_new, 1.0)
+        mean, square = self.mean / weight, self.square / weight
         variance = square - mean.square()
         # Equal returns differ by rounding, which is no unit: their size is one, whatever it is.
         size = square.where(square > LEAST_SQUARE, 1.0)
-        return mean, variance.where(variance > ROUNDING**2 * square, size).sqrt()
+        deviation = variance.where(variance > ROUNDING**2 * square, size).sqrt()
+        return mean.masked_fill(is_new, 0.0), deviation.masked_fill(is_new, 1.0)
 
     @property
     def deviation(self) -> float:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from contracts.errors import InputError, LearnerError
+from contracts.errors import InputError
 from contracts.vocabulary import decoder_start
 from learner.batching import MicroBatch
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import WHOLE, Head, Restriction, token_logprobs
+from learner.models.packing import nothing_packed
 from learner.models.shared_prompts import shared_prompts, shared_states
+from learner.models.split_turns import split_turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -151,10 +153,11 @@ class CausalPolicy(Policy):
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
         trunk = trunk or self.trunk
-        if self.shares_prompts and (shared := shared_prompts(micro)) is not None:
-            return shared_states(trunk, shared)
-        hidden_BLH = trunk(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
-        return hidden_BLH[:, :-1][micro.loss_mask_SL[:, 1:]]
+        with nothing_packed():
+            if self.shares_prompts and (shared := shared_prompts(micro)) is not None:
+                return shared_states(trunk, shared)
+            hidden_SLH = trunk(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
+        return micro.predicting(hidden_SLH)
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
         return {"input_ids": tokens_L[None, :-1], "use_cache": False}
@@ -168,15 +171,15 @@ class Seq2SeqPolicy(Policy):
     """
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
-        source_BS, seen_BS, response_BT, written_BT = split_turns(micro)
-        start_B1 = response_BT.new_full((len(response_BT), 1), self._start_token)
+        turns = split_turns(micro)
+        start_B1 = turns.response_BT.new_full((micro.num_sequences, 1), self._start_token)
         hidden_BTH = (trunk or self.trunk)(
-            input_ids=source_BS,
-            attention_mask=seen_BS.long(),
-            decoder_input_ids=torch.cat([start_B1, response_BT[:, :-1]], dim=-1),
+            input_ids=turns.source_BS,
+            attention_mask=turns.seen_BS,
+            decoder_input_ids=torch.cat([start_B1, turns.response_BT[:, :-1]], dim=-1),
             use_cache=False,
         ).last_hidden_state
-        return hidden_BTH[written_BT]
+        return hidden_BTH.flatten(0, 1).index_select(0, turns.places_N)
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
         """Use the probe as the source, and its tokens after the first as the response."""
@@ -229,32 +232,6 @@ class Stacks(nn.Module):
             encoder_attention_mask=attention_mask,
             **options,
         )
-
-
-def split_turns(micro: MicroBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cut each turn where its response begins; return four tensors: source, its mask, response, its mask.
-
-    Raises:
-        LearnerError: a sequence has several turns, which an encoder-decoder can't read.
-    """
-    mask_BL = micro.loss_mask_SL
-    if (mask_BL[:, 1:].int() - mask_BL[:, :-1].int() == 1).sum(-1).max() > 1:
-        raise LearnerError(
-            "a sequence has several turns; an encoder-decoder reads one prompt and writes one response: "
-            "turns that begin afresh are expected, as with environment.memory=0"
-        )
-    num_source_B, num_response_B = mask_BL.int().argmax(-1), mask_BL.sum(-1)
-    seen_BS = _first(num_source_B)
-    written_BT = _first(num_response_B)
-    response_BT = torch.zeros_like(written_BT, dtype=torch.long)
-    response_BT = response_BT.masked_scatter(written_BT, micro.tokens_SL[mask_BL])
-    source_BS = micro.tokens_SL[:, : seen_BS.shape[1]] * seen_BS
-    return source_BS, seen_BS, response_BT, written_BT
-
-
-def _first(lengths_B: Tensor) -> Tensor:
-    """Return a boolean (B, longest) that is true for the first `lengths_B` entries of each row."""
-    return torch.arange(int(lengths_B.max()), device=lengths_B.device) < lengths_B[:, None]
 
 
 def family(lm: Any) -> type[Policy]:

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from learner.batching import Batch, MicroBatch, within_budget
+from learner.micro_batch import Rows, upload
 
 # Architectures whose attention depends on nothing but its mask and its tokens' positions.
 KINDS = frozenset(
@@ -36,7 +38,7 @@ class SharedPrompts:
     Example: of the prompt (12, 14, 9), the responses (15, 2) and (16, 2).
 
         prompts_UP [[12, 14]]   prompt_S [0, 0]   lengths_S [2, 2]
-        own_SR [[9, 15], [9, 16]] (the last token of a response predicts nothing)   predicts_SR all true
+        own_SR [[9, 15], [9, 16]] (the last token of a response predicts nothing)   places_N [0, 1, 2, 3]
     """
 
     prompts_UP: Tensor
@@ -44,7 +46,7 @@ class SharedPrompts:
     lengths_S: Tensor  # of its prompt, without the last token
     own_SR: Tensor
     positions_SR: Tensor  # in its sequence; padding stays within the model's window
-    predicts_SR: Tensor  # where the next token is the model's
+    places_N: Tensor  # flat places in (S, R) whose next token is the model's
 
     @property
     def attends_SRK(self) -> Tensor:
@@ -58,32 +60,37 @@ class SharedPrompts:
 
 def shared_prompts(micro: MicroBatch) -> SharedPrompts | None:
     """Return a micro-batch with each prompt once; None where that would save too little."""
-    tokens_SL, mask_SL = micro.tokens_SL, micro.loss_mask_SL
+    return micro.on_host.laid_out(_cut_before_responses)
+
+
+def _cut_before_responses(rows: Rows) -> SharedPrompts | None:
+    tokens_SL, mask_SL = rows.tokens_SL, rows.mask_SL
     num_sequences, width = tokens_SL.shape
-    columns_L = torch.arange(width, device=tokens_SL.device)
-    lengths_S = mask_SL.int().argmax(-1) - 1
+    columns_L = np.arange(width)
+    lengths_S = mask_SL.argmax(-1) - 1
     if not (prompt_width := int(lengths_S.max())):
         return None
-    prompts_SP = tokens_SL[:, :prompt_width].masked_fill(
-        columns_L[:prompt_width] >= lengths_S[:, None], PADDING
-    )
-    prompts_UP, prompt_S = torch.unique(prompts_SP, dim=0, return_inverse=True)
-    last_S = (columns_L * mask_SL).amax(-1)  # the model's last token, which needs no reading
+    inside_SP = columns_L[:prompt_width] < lengths_S[:, None]
+    prompts_SP = np.where(inside_SP, tokens_SL[:, :prompt_width], PADDING)
+    prompts_UP, prompt_S = np.unique(prompts_SP, axis=0, return_inverse=True)
+    last_S = width - 1 - mask_SL[:, ::-1].argmax(-1)  # the model's last token, which needs no reading
     own_width = int((last_S - lengths_S).max())
-    if len(prompts_UP) == num_sequences or prompts_UP.numel() < FEWEST_PROMPT_TOKENS:
+    if len(prompts_UP) == num_sequences or prompts_UP.size < FEWEST_PROMPT_TOKENS:
         return None
-    if prompts_UP.numel() + num_sequences * own_width > MOST_LEFT * tokens_SL.numel():
+    if prompts_UP.size + num_sequences * own_width > MOST_LEFT * tokens_SL.size:
         return None
-    index_SR = (lengths_S[:, None] + columns_L[:own_width]).clamp(max=width - 2)
-    inside_SR = lengths_S[:, None] + columns_L[:own_width] < last_S[:, None]
-    return SharedPrompts(
-        prompts_UP.clamp(min=0),
-        prompt_S,
-        lengths_S,
-        tokens_SL.gather(1, index_SR),
-        index_SR,
-        mask_SL.gather(1, index_SR + 1) & inside_SR,
-    )
+    columns_SR = lengths_S[:, None] + columns_L[:own_width]
+    index_SR = columns_SR.clip(max=width - 2)
+    predicts_SR = np.take_along_axis(mask_SL, index_SR + 1, 1) & (columns_SR < last_S[:, None])
+    arrays = {
+        "prompts_UP": prompts_UP.clip(min=0),
+        "prompt_S": prompt_S.reshape(-1),
+        "lengths_S": lengths_S,
+        "own_SR": np.take_along_axis(tokens_SL, index_SR, 1),
+        "positions_SR": index_SR,
+        "places_N": np.flatnonzero(predicts_SR),
+    }
+    return SharedPrompts(**upload(arrays, rows.device))
 
 
 def shared_states(trunk: nn.Module, shared: SharedPrompts) -> Tensor:
@@ -97,7 +104,7 @@ def shared_states(trunk: nn.Module, shared: SharedPrompts) -> Tensor:
         position_ids=shared.positions_SR,
         use_cache=True,
     ).last_hidden_state
-    return hidden_SRH[shared.predicts_SR]
+    return hidden_SRH.flatten(0, 1).index_select(0, shared.places_N)
 
 
 def can_share(lm: Any) -> bool:
@@ -124,9 +131,8 @@ def partition(batch: Batch, units: Sequence[Sequence[int]], token_budget: int) -
     by_length = list(within_budget(batch, units, token_budget))
     if not batch.shares_prompts or len(by_length) == 1:
         return by_length
-    lengths, starts = batch.lengths_S.tolist(), batch.loss_mask_SL.int().argmax(-1).tolist()
-    group_of_row = batch.groups_B.tolist()
-    groups = [group_of_row[row] for row in batch.rows_S.tolist()]
+    lengths, starts = batch.lengths_S.tolist(), batch.loss_mask_SL.numpy().argmax(-1).tolist()
+    groups = [batch.groups[row] for row in batch.rows_S.tolist()]
     mates: dict[int, list[list[int]]] = {}
     for unit in units:
         chunks = mates.setdefault(groups[unit[0]], [[]])

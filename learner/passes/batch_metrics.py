@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from contracts.errors import LearnerError
 from learner.algorithms.base import Credit
 from learner.batching import Batch
+from learner.fetching import fetched
 from learner.functional.kl import k1, k3
+from learner.micro_batch import upload
 from learner.off_policy import Correction
 from learner.passes.scoring import ScoredBatch
 
@@ -29,16 +32,17 @@ def measured_kl(batch: Batch, scored: ScoredBatch) -> MeasuredKL | None:
 
     Returns: None if the reference did not score the batch, or the policy generated no response of it.
     """
-    own_BT = batch.own_BT
-    if (chosen := scored.rollouts) is not None:
-        compared_B = torch.zeros_like(own_BT[:, 0])
-        compared_B[chosen.start : chosen.stop : chosen.step] = True
-        own_BT = own_BT & compared_B[:, None]
-    num_own = int(own_BT.any(-1).sum())
-    if not num_own or not scored.has_reference:
+    if not scored.has_reference:
         return None
+    compared = set(range(batch.num_rollouts) if scored.rollouts is None else scored.rollouts)
+    own = np.array([row for row in batch.own_rows() if row in compared], np.int64)
+    if not len(own):
+        return None
+    own_BT = torch.zeros_like(batch.mask_BT)
+    own_BT[batch.places(own)] = True
     total = float((k1(scored.old_logprobs_BT, scored.ref_logprobs_BT) * own_BT).sum())
-    return MeasuredKL(total / int(own_BT.sum()), total / num_own, num_own)
+    num_tokens = int(batch.counts_B.numpy()[own].sum())
+    return MeasuredKL(total / num_tokens, total / len(own), len(own))
 
 
 def sampler_metrics(
@@ -50,23 +54,24 @@ def sampler_metrics(
     - mismatch/max_ratio  the largest factor between the two probabilities of a token, at least 1
     - mismatch/masked     share of tokens that `learner.mismatch` leaves out, where it may leave out some
     """
-    mask_BT = batch.own_BT
-    if scored.entropies_BT is None or not bool(mask_BT.any()):
+    own = batch.own_rows()
+    if scored.entropies_BT is None or not len(own):
         return {}
-    behavior_N, old_N = batch.behavior_logprobs_BT[mask_BT], scored.old_logprobs_BT[mask_BT]
-    masked = {}
-    if correction is not None and correction.masks.masks:
-        _rows, responses_N = mask_BT.nonzero()[:, 0].unique_consecutive(return_inverse=True)
-        kept_N, _kept_B = correction.kept(old_N - behavior_N, responses_N)
-        masked["mismatch/masked"] = 1.0 - float(kept_N.float().mean())
-    return {
-        "entropy": float(scored.entropies_BT[mask_BT].mean()),
-        "mismatch/kl": float(k3(behavior_N, old_N).mean()),
-        "mismatch/max_ratio": float((behavior_N - old_N).abs().max().double().exp()),
-        **masked,
-        "staleness/mean": float((version - batch.versions_BT[mask_BT]).float().mean()),
-        "staleness/max": float((version - batch.versions_BT[mask_BT]).max()),
+    places = batch.places(own)
+    behavior_N, old_N = batch.behavior_logprobs_BT[places], scored.old_logprobs_BT[places]
+    ages_N = version - batch.versions_BT[places]
+    scalars = {
+        "entropy": scored.entropies_BT[places].mean(),
+        "mismatch/kl": k3(behavior_N, old_N).mean(),
+        "mismatch/max_ratio": (behavior_N - old_N).abs().max().double().exp(),
     }
+    if correction is not None and correction.masks.masks:
+        responses = {"responses_N": np.repeat(np.arange(len(own)), batch.counts_B.numpy()[own])}
+        responses_N = upload(responses, batch.device)["responses_N"]
+        kept_N, _kept_B = correction.kept(old_N - behavior_N, responses_N, len(own))
+        scalars["mismatch/masked"] = 1.0 - kept_N.float().mean().double()
+    scalars |= {"staleness/mean": ages_N.float().mean(), "staleness/max": ages_N.max()}
+    return fetched(scalars)
 
 
 def num_trained(batch: Batch, credit: Credit) -> int:

@@ -30,13 +30,14 @@ def bootstrap_values(
     cut = [row for row, rollout in enumerate(rollouts) if rollout.truncated_context]
     if not cut:
         return values_B
-    batch, rows_B = collate([_next_turn(rollouts[row]) for row in cut], device), torch.tensor(cut)
+    batch = collate([_next_turn(rollouts[row]) for row in cut], device)
+    rows_B = torch.tensor(cut, device=device)
     for micro in rank_micro_batches(batch, torch.arange(len(cut)), token_budget, ranks):
         next_values_N = pair.critic(pair.policy, micro, pair.policy.states(micro)).float()
         if pair.value_norm is not None:
             next_values_N = pair.value_norm.denormalize(next_values_N)
         if micro.weight:
-            values_B[rows_B.to(values_B.device)[micro.rows_N]] = next_values_N
+            values_B[rows_B[micro.rows_N]] = next_values_N
     ranks.sum(values_B)
     return values_B
 

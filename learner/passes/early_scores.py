@@ -43,7 +43,8 @@ class EarlyScores:
 
 
 def _lengths(batch: Batch) -> list[int]:
-    return [int(length) for length in batch.mask_BT.sum(-1)]
+    lengths: list[int] = batch.counts_B.tolist()
+    return lengths
 
 
 def _scores(scored: ScoredBatch) -> list[Tensor]:

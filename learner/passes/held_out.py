@@ -14,6 +14,7 @@ from torch import Tensor
 from learner.algorithms.base import CreditInputs
 from learner.batching import Batch
 from learner.distributed.ranks import ALONE, Ranks
+from learner.fetching import fetched
 from learner.functional.logprobs import row_chunks
 from learner.models.policy import Policy
 from learner.rank_batches import rank_micro_batches
@@ -35,7 +36,8 @@ def measure_tokens(
     Args:
         advance: called with the number of sequences that are done, after each micro-batch.
     """
-    sums, done = {"nats": 0.0, "chosen": 0.0, "tokens": 0.0}, 0
+    zero = torch.zeros((), dtype=torch.float64, device=batch.device)
+    sums, done = {"nats": zero, "chosen": zero, "tokens": zero}, 0
     for micro in rank_micro_batches(batch, torch.arange(batch.num_rollouts), token_budget, ranks):
         hidden_NH, targets_N = policy.states(micro), micro.targets_N
         done += micro.num_sequences
@@ -45,15 +47,15 @@ def measure_tokens(
         for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget):
             logits_NV = policy.logits(hidden_NH[a:b]).float()
             nats = torch.nn.functional.cross_entropy(logits_NV, targets_N[a:b], reduction="sum")
-            sums["nats"] += float(nats)
-            sums["chosen"] += float((logits_NV.argmax(-1) == targets_N[a:b]).sum())
-        sums["tokens"] += len(targets_N)
-    sums = ranks.total(sums)
-    loss = sums["nats"] / sums["tokens"]
+            sums["nats"] = sums["nats"] + nats.double()
+            sums["chosen"] = sums["chosen"] + (logits_NV.argmax(-1) == targets_N[a:b]).sum()
+        sums["tokens"] = sums["tokens"] + len(targets_N)
+    totals = ranks.total(fetched(sums))
+    loss = totals["nats"] / totals["tokens"]
     return {
         LOSS: loss,
         "perplexity": math.exp(min(loss, 700.0)),  # exp(710) is more than a float holds
-        "token_accuracy": sums["chosen"] / sums["tokens"],
+        "token_accuracy": totals["chosen"] / totals["tokens"],
     }
 
 
@@ -72,13 +74,13 @@ def measure_preferences(
     done = 0
     for micro in context.micro_batches(torch.arange(batch.num_rollouts)):
         inputs = context.loss_inputs(
-            micro, credit, num_tokens=int(batch.mask_BT.sum()), num_rollouts=batch.num_rollouts
+            micro, credit, num_tokens=batch.num_tokens, num_rollouts=batch.num_rollouts
         )
         for name, share in algorithm.loss(inputs).metrics.items():
             sums[name] = sums.get(name, 0.0) + micro.weight * share
         done += micro.num_sequences
         advance(min(batch.num_sequences, done * context.ranks.size))
-    totals = context.ranks.total({name: float(total) for name, total in sums.items()})
+    totals = context.ranks.total(fetched(sums))
     return {LOSS: totals.pop("loss/policy"), **totals}
 
 

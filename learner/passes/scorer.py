@@ -132,7 +132,7 @@ class Scorer:
         policy, budget = self._models.pair.policy, self._settings.token_budget
         with self._autocast(), self._ranks.at_hand():
             logprobs_BT = score_by(policy, batch, budget, self._ranks, advance=advance)
-        lengths = batch.mask_BT.sum(-1).tolist()
+        lengths = batch.counts_B.tolist()
         return [row[:length] for row, length in zip(logprobs_BT.tolist(), lengths, strict=True)]
 
     def _of_data(

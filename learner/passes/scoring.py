@@ -7,7 +7,7 @@ mask, warped sampling) the tokens that could be drawn, as bits. One forward cove
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from contracts.rollout import MaskRule
 from contracts.token_sets import mask_set
 from learner.batching import Batch, MicroBatch
 from learner.distributed.ranks import ALONE, Ranks
+from learner.fetching import fetched
 from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import WHOLE, Restriction, row_chunks
 from learner.functional.repetition import RepetitionPenalty, RepetitionRule, repetition_penalty
@@ -39,30 +40,42 @@ class Models:
 
 @dataclass(slots=True)
 class MaskStatistics:
-    """Statistics of what a support excludes, summed over tokens."""
+    """Statistics of what a support excludes, summed over tokens: tensors until all ranks' are added."""
 
     num_tokens: int = 0
-    share_masked: float = 0.0  # of the vocabulary, by NLPO's mask alone
-    mass_masked: float = 0.0  # of the policy's probability, by NLPO's mask alone
-    num_forced: int = 0  # drawn tokens that rounding had excluded
+    share_masked: Tensor | float = 0.0  # of the vocabulary, by NLPO's mask alone
+    mass_masked: Tensor | float = 0.0  # of the policy's probability, by NLPO's mask alone
+    num_forced: Tensor | float = 0.0  # drawn tokens that rounding had excluded
 
     def add_masked(self, logits_NV: Tensor, inside_NV: Tensor) -> None:
-        self.share_masked += float((~inside_NV).double().mean(-1).sum())
-        self.mass_masked += float((logits_NV.softmax(-1) * ~inside_NV).sum())
+        self.share_masked = self.share_masked + (~inside_NV).double().mean(-1).sum()
+        self.mass_masked = self.mass_masked + (logits_NV.softmax(-1) * ~inside_NV).sum().double()
+
+    def add_drawn(self, allowed_NV: Tensor, drawn_N1: Tensor) -> None:
+        self.num_tokens += len(drawn_N1)
+        self.num_forced = self.num_forced + (~allowed_NV.gather(-1, drawn_N1)).sum()
 
     def add_others(self, ranks: Ranks) -> None:
-        """Add the other ranks' counts."""
-        total = ranks.total(asdict(self))
-        self.num_tokens, self.num_forced = int(total["num_tokens"]), int(total["num_forced"])
+        """Add the other ranks' counts, and fetch the sums."""
+        counts = {"share_masked": self.share_masked, "mass_masked": self.mass_masked}
+        sums = fetched(
+            {
+                name: torch.as_tensor(count, dtype=torch.float64, device=ranks.device)
+                for name, count in (counts | {"num_forced": self.num_forced}).items()
+            }
+        )
+        total = ranks.total(sums | {"num_tokens": self.num_tokens})
+        self.num_tokens = int(total["num_tokens"])
         self.share_masked, self.mass_masked = total["share_masked"], total["mass_masked"]
+        self.num_forced = total["num_forced"]
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by name; {} if no support was computed, since 0 would be wrong."""
         if not self.num_tokens:
             return {}
         return {
-            "mask/share_of_tokens": self.share_masked / self.num_tokens,
-            "mask/share_of_probability": self.mass_masked / self.num_tokens,
+            "mask/share_of_tokens": float(self.share_masked) / self.num_tokens,
+            "mask/share_of_probability": float(self.mass_masked) / self.num_tokens,
             "mask/forced_tokens": float(self.num_forced),
         }
 
@@ -155,7 +168,10 @@ class ScoredBatch:
 
 def repetition_of(micro: MicroBatch, rule: RepetitionRule | None) -> RepetitionPenalty | None:
     """Return the penalty of a micro-batch's tokens; None: there is none."""
-    return None if rule is None else repetition_penalty(rule, micro.tokens_SL, micro.loss_mask_SL)
+    if rule is None:
+        return None
+    places = micro.places_N, micro.on_host.num_words
+    return repetition_penalty(rule, micro.tokens_SL, micro.loss_mask_SL, *places)
 
 
 def whole(_micro: MicroBatch) -> Restriction:
@@ -297,8 +313,7 @@ def support_bits(
             mask_logits_NV = mask.logits(mask_hidden_NH[a:b]).float()
         allowed_NV, masked_NV = allowed_tokens(logits_NV, positions_N[a:b], distribution, mask_logits_NV)
         drawn_N1 = targets_N[a:b, None]
-        statistics.num_tokens += b - a
-        statistics.num_forced += int((~allowed_NV.gather(-1, drawn_N1)).sum())
+        statistics.add_drawn(allowed_NV, drawn_N1)
         if masked_NV is not None:
             statistics.add_masked(logits_NV, masked_NV)
         bits_NW[a:b] = pack_bits(allowed_NV.scatter(-1, drawn_N1, True))
@@ -314,9 +329,7 @@ def count_masked(
     mask_hidden_NH = mask.states(micro)
     for a, b in row_chunks(len(hidden_NH), policy.vocab_size, policy.logits_budget // 4):
         inside_NV = mask_set(mask.logits(mask_hidden_NH[a:b]).float(), rule)
-        statistics.num_tokens += b - a
-        drawn_N1 = micro.targets_N[a:b, None]
-        statistics.num_forced += int((~inside_NV.gather(-1, drawn_N1)).sum())
+        statistics.add_drawn(inside_NV, micro.targets_N[a:b, None])
         statistics.add_masked(policy.logits(hidden_NH[a:b]).float(), inside_NV)
 
 

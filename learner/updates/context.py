@@ -58,7 +58,7 @@ class UpdateContext:
         batch, size = self.batch, self.algorithm.minibatch_size or self.batch.num_rollouts
         if not self.whole_groups:
             every_B = torch.arange(batch.num_rollouts)
-            rows_R = every_B if trains_B is None else every_B[trains_B.cpu()]
+            rows_R = every_B if trains_B is None else torch.from_numpy(trains_B.cpu().numpy().nonzero()[0])
             rows_R, tokens = rows_R[self.order(len(rows_R), epoch)], self.algorithm.minibatch_counts
             yield from rows_R.split(size) if tokens is None else split_by_tokens(batch, rows_R, tokens)
             return
@@ -109,7 +109,7 @@ class UpdateContext:
             entropies_N=out.entropies_N if algorithm.needs_entropy else None,
             kl_N=kl_N,
             rows_N=micro.responses_N,
-            lengths_N=self.batch.mask_BT.sum(-1)[micro.rows_N],
+            lengths_N=micro.lengths_N,
             num_tokens=num_tokens,
             num_rollouts=num_rollouts,
             num_values=num_values,
@@ -120,6 +120,7 @@ class UpdateContext:
             importance_B=importance_B,
             ref_logprobs_N=micro.pick(scored.ref_logprobs_BT) if scored.has_reference else None,
             group_size=self.batch.whole_groups().shape[1] if self.whole_groups else 1,
+            num_responses=micro.num_responses,
         )
 
     def value_targets(self, micro: MicroBatch, credit: Credit) -> tuple[Tensor, Tensor]:

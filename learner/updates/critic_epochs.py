@@ -8,6 +8,7 @@ from torch import Tensor
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
 from learner.algorithms.base import Credit
 from learner.batching import MicroBatch
+from learner.fetching import fetched
 from learner.optimizer import clip_gradients
 from learner.updates.context import UpdateContext
 
@@ -23,22 +24,24 @@ def fit_critic(
     The policy and a shared trunk do not change.
     """
     batch = context.batch
-    loss, norms, steps = 0.0, 0.0, 0
+    loss, norms, steps = torch.zeros((), dtype=torch.float64, device=batch.device), 0.0, 0
+    values_B = batch.counts_B
+    if credit.value_mask_BT is not None:
+        values_B = credit.value_mask_BT.sum(-1).cpu()
     for epoch in range(algorithm.num_epochs):
         for rows_B in context.minibatches(epoch):
             context.optimizer.zero_grad(set_to_none=True)  # parameters without a gradient are not stepped
-            trains_BT = credit.trains_critic(batch.mask_BT)
-            num_values = int(trains_BT[rows_B.to(trains_BT.device)].sum())
+            num_values = int(values_B.numpy()[rows_B.numpy()].sum())
             for micro in micro_batches(rows_B):
                 value = _value_errors(context, algorithm, micro, credit).sum() / num_values
                 (micro.weight * algorithm.value_coef * value).backward()
-                loss += micro.weight * float(value.detach())
+                loss = loss + micro.weight * value.detach().double()
             context.ranks.sum(*_gradients(context))
             norms += clip_gradients(context.models.pair, algorithm.max_grad_norm).critic
             context.optimizer.step()
             steps += 1
     return {
-        "loss/value": context.ranks.total({"loss": loss})["loss"] / steps,
+        "loss/value": context.ranks.total(fetched({"loss": loss}))["loss"] / steps,
         "gradient_norm/critic": norms / steps,
         "update/steps": float(steps),
         "update/epochs": float(algorithm.num_epochs),

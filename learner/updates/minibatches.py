@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from learner.algorithms.base import Credit
+from learner.fetching import fetched
 from learner.optimizer import GradientNorms, clip_gradients
 from learner.updates.context import UpdateContext
 
@@ -18,6 +19,7 @@ class MinibatchUpdate:
     def __init__(self, context: UpdateContext) -> None:
         self._context = context
         self._done = 0
+        self._values_B: Tensor | None = None  # tokens of each rollout that train the critic
 
     def run(self, credit: Credit) -> dict[str, float]:
         context, algorithm, batch = self._context, self._context.algorithm, self._context.batch
@@ -48,10 +50,10 @@ class MinibatchUpdate:
     def _accumulate(self, credit: Credit, rows_B: Tensor) -> dict[str, float]:
         """Accumulate the gradients of one minibatch; return its metrics."""
         context, batch = self._context, self._context.batch
-        on_device = rows_B.to(batch.mask_BT.device)
-        credit = self._prepared(credit, on_device)
-        num_tokens = int(batch.mask_BT[on_device].sum())
-        num_values = int(credit.trains_critic(batch.mask_BT)[on_device].sum())
+        rows = rows_B.numpy()
+        num_tokens = int(batch.counts_B.numpy()[rows].sum())
+        num_values = int(self._num_values(credit).numpy()[rows].sum())
+        credit = self._prepared(credit, rows_B)
         context.optimizer.zero_grad(set_to_none=True)
         sums: dict[str, Tensor] = {}
         for micro in context.micro_batches(rows_B):
@@ -64,15 +66,21 @@ class MinibatchUpdate:
             self._done += micro.num_sequences * context.ranks.size
             total = context.algorithm.num_epochs * batch.num_sequences
             context.advance(min(self._done, total), total)
-        return context.ranks.total({name: float(total) for name, total in sums.items()})
+        return context.ranks.total(fetched(sums))
+
+    def _num_values(self, credit: Credit) -> Tensor:
+        """Return how many tokens of each rollout train the critic, (B,), on the host."""
+        if credit.value_mask_BT is None:
+            return self._context.batch.counts_B
+        if self._values_B is None:
+            self._values_B = credit.value_mask_BT.sum(-1).cpu()
+        return self._values_B
 
     def _prepared(self, credit: Credit, rows_B: Tensor) -> Credit:
         """Prepare the advantages over the whole minibatch, mostly by whitening."""
-        mask_BT = self._context.batch.mask_BT[rows_B]
-        advantages_BT = credit.advantages_BT[rows_B]
-        prepared_N = self._context.algorithm.prepare_minibatch(advantages_BT[mask_BT])
+        places = self._context.batch.places(rows_B.numpy())
         whole_BT = torch.zeros_like(credit.advantages_BT)
-        whole_BT[rows_B] = advantages_BT.masked_scatter(mask_BT, prepared_N)
+        whole_BT[places] = self._context.algorithm.prepare_minibatch(credit.advantages_BT[places])
         return replace(credit, advantages_BT=whole_BT)
 
 
@@ -80,8 +88,14 @@ def _add(sums: dict[str, Any], shares: Mapping[str, Any]) -> None:
     """Add shares to sums; a name that ends in /max keeps its largest value."""
     for name, share in shares.items():
         if name in sums:
-            share = max(sums[name], share) if name.endswith("/max") else sums[name] + share
+            share = _larger(sums[name], share) if name.endswith("/max") else sums[name] + share
         sums[name] = share
+
+
+def _larger(one: Any, other: Any) -> Any:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):  # `max` would wait for both numbers
+        return one.maximum(other)
+    return max(one, other)
 
 
 def _metrics(sums: dict[str, float], steps: int, epochs: float, *, stopped: bool) -> dict[str, float]:

@@ -14,18 +14,19 @@ FSDP2's hooks don't follow. So more ranks make a step faster, but do not lessen 
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from learner.algorithms.base import Credit, LossInputs
+from learner.algorithms.base import Credit, LossInputs, LossOutput
 from learner.algorithms.trpo import TRPO
 from learner.batching import MicroBatch
+from learner.fetching import fetched
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.trust_region import conjugate_gradients
 from learner.models import dropout
@@ -33,6 +34,8 @@ from learner.updates.context import UpdateContext
 from learner.updates.critic_epochs import fit_critic
 from learner.updates.fisher import FisherProduct
 from learner.updates.parameter_vector import ParameterVector
+
+OBJECTIVE, KL = "trust_region objective", "trust_region kl"  # names among the sums, no algorithm's metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,10 @@ class TrustRegionUpdate:
 
     def _prepared(self, credit: Credit) -> Credit:
         """Prepare the advantages over the whole batch, mostly by whitening."""
-        mask_BT = self._context.batch.mask_BT
-        prepared_N = self._algorithm.prepare_minibatch(credit.advantages_BT[mask_BT])
-        return replace(credit, advantages_BT=credit.advantages_BT.masked_scatter(mask_BT, prepared_N))
+        batch, prepared_BT = self._context.batch, credit.advantages_BT.clone()
+        places = batch.places(np.arange(batch.num_rollouts))
+        prepared_BT[places] = self._algorithm.prepare_minibatch(credit.advantages_BT[places])
+        return replace(credit, advantages_BT=prepared_BT)
 
     def _improve_policy(self, credit: Credit) -> dict[str, float]:
         algorithm = self._algorithm
@@ -121,16 +125,14 @@ class TrustRegionUpdate:
     def _gradient(self, credit: Credit) -> tuple[Measured, Tensor]:
         """Return the old policy's measures and the objective's gradient."""
         self._context.optimizer.zero_grad(set_to_none=True)
-        objective, sums = 0.0, defaultdict[str, float](float)
+        sums: dict[str, Tensor] = {}
         for micro in self._micro_batches():
             output = self._algorithm.loss(self._loss_inputs(micro, credit))
             (micro.weight * output.loss).backward()
-            objective -= micro.weight * float(output.loss.detach())
-            for name, share in output.metrics.items():
-                sums[name] += micro.weight * float(share)
+            _add(sums, micro, output)
         gradient_P = self._parameters.take_gradient()
         self._context.ranks.sum(gradient_P)
-        return self._of_all(objective, 0.0, sums), -gradient_P
+        return self._of_all(sums), -gradient_P
 
     def _line_search(self, credit: Credit, before: Measured, step_P: Tensor) -> Search:
         algorithm, old_P = self._algorithm, self._parameters.copy()
@@ -154,19 +156,17 @@ class TrustRegionUpdate:
     @torch.no_grad()
     def _measure(self, credit: Credit, old_P: Tensor) -> Measured:
         """Measure the current policy."""
-        objective, kl, sums = 0.0, 0.0, defaultdict[str, float](float)
+        sums: dict[str, Tensor] = {}
         for micro in self._micro_batches():
             output = self._algorithm.loss(self._loss_inputs(micro, credit))
-            objective -= micro.weight * float(output.loss.detach())
-            kl += micro.weight * float(self._kl(micro, old_P).sum()) / self._context.batch.num_tokens
-            for name, share in output.metrics.items():
-                sums[name] += micro.weight * float(share)
-        return self._of_all(objective, kl, sums)
+            kl = self._kl(micro, old_P).sum().double() / self._context.batch.num_tokens
+            _add(sums, micro, output, kl)
+        return self._of_all(sums)
 
-    def _of_all(self, objective: float, kl: float, metrics: dict[str, float]) -> Measured:
+    def _of_all(self, sums: dict[str, Tensor]) -> Measured:
         """Return the measures summed over this rank and all others."""
-        total = self._context.ranks.total({"objective": objective, "kl": kl})
-        return Measured(total["objective"], total["kl"], self._context.ranks.total(metrics))
+        metrics = self._context.ranks.total(fetched(sums))
+        return Measured(metrics.pop(OBJECTIVE), metrics.pop(KL, 0.0), metrics)
 
     def _loss_inputs(self, micro: MicroBatch, credit: Credit) -> LossInputs:
         batch = self._context.batch
@@ -196,3 +196,11 @@ class TrustRegionUpdate:
             yield micro
             self._done += micro.num_sequences * context.ranks.size
             context.advance(min(self._done, self._total), self._total)
+
+
+def _add(sums: dict[str, Tensor], micro: MicroBatch, output: LossOutput, kl: Tensor | None = None) -> None:
+    """Add a micro-batch's measures; numbers stay on the device until all are added."""
+    shares = {OBJECTIVE: -output.loss.detach(), **output.metrics} | ({} if kl is None else {KL: kl})
+    for name, share in shares.items():
+        added = micro.weight * share.double()
+        sums[name] = sums[name] + added if name in sums else added

@@ -174,7 +174,7 @@ def test_what_stands_in_the_padding_is_seen_by_nobody(models: dict[str, Path]) -
     for row, length in enumerate(BATCH.lengths_S.tolist()):
         tokens[row, length:] = 5
     assert not torch.equal(tokens, BATCH.tokens_SL)
-    rubbish = replace(whole(BATCH), tokens_SL=tokens)
+    rubbish = whole(replace(BATCH, tokens_SL=tokens))
     for name in ("gpt2", "llama"):
         policy = make_pair(models[name])
         assert torch.equal(policy(rubbish).logprobs_N, policy(whole(BATCH)).logprobs_N)

@@ -18,7 +18,8 @@ from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
 from learner.batching import collate
 from learner.models.actor_critic import ActorCritic
-from learner.models.policy import Seq2SeqPolicy, check_head, split_turns
+from learner.models.policy import Seq2SeqPolicy, check_head
+from learner.models.split_turns import split_turns
 from tests.learner.seq2seq import NAMES, Name, load, plain_logits, plain_logprobs, plain_states, single_turns
 from tests.learner.tiny import (
     SMOOTH,
@@ -113,7 +114,7 @@ def test_what_stands_in_the_padding_is_seen_by_nobody(seq2seq: dict[Name, Path],
     tokens = BATCH.tokens_SL.clone()
     for row, length in enumerate(BATCH.lengths_S.tolist()):
         tokens[row, length:] = 5
-    rubbish = replace(whole(BATCH), tokens_SL=tokens)
+    rubbish = whole(replace(BATCH, tokens_SL=tokens))
     pair = make_pair(seq2seq[name])
     assert torch.equal(pair(rubbish).logprobs_N, pair(whole(BATCH)).logprobs_N)
 
@@ -230,9 +231,8 @@ def test_a_model_that_names_no_start_token_is_refused(seq2seq: dict[Name, Path])
 def test_turns_are_cut_where_the_response_begins() -> None:
     # prompt (4, 5), answer (6,); prompt (7,), answer (0, 9): token 0 is a token like any other
     cut = split_turns(whole(collate([rollout(0, (4, 5), (6,)), rollout(1, (7,), (0, 9))])))
-    source, seen, response, written = (part.tolist() for part in cut)
-    assert (source, seen) == ([[4, 5], [7, 0]], [[True, True], [True, False]])
-    assert (response, written) == ([[6, 0], [0, 9]], [[True, False], [True, True]])
+    assert (cut.source_BS.tolist(), cut.seen_BS.tolist()) == ([[4, 5], [7, 0]], [[1, 1], [1, 0]])
+    assert (cut.response_BT.tolist(), cut.places_N.tolist()) == ([[6, 0], [0, 9]], [0, 2, 3])
 
 
 def test_a_dialogue_is_refused(seq2seq: dict[Name, Path]) -> None:

@@ -130,7 +130,7 @@ def test_the_example_of_the_record() -> None:
         [2, 2],
     )
     assert cut.own_SR.tolist() == [[9, 15], [9, 16]]
-    assert cut.predicts_SR.all()
+    assert cut.places_N.tolist() == [0, 1, 2, 3]
     assert cut.positions_SR.tolist() == [[2, 3]] * 2
     assert cut.attends_SRK[0].int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
 
