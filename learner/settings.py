@@ -134,7 +134,7 @@ class LearnerSettings(Settings):
     # Numbers that a push brings to the workers: all, or only those that changed since the last push
     push: Literal["whole", "changed"] = "whole"
     # Way of a push: Ray's objects; or one broadcast, over nccl or gloo, or by memory of one GPU (ipc). auto:
-    # objects, until nccl and ipc have run on GPUs
+    # ipc where learner and workers share one GPU, and else objects
     transport: Literal["auto", "objects", "nccl", "ipc", "gloo"] = "auto"
     num_processes: int = Field(default=1, ge=1)  # share models, moments and work
     # Where several processes sum gradients: after each micro-batch, so that each keeps only its own rows; or
