@@ -21,7 +21,7 @@ from learner.publishing.changed_elements import Array
 from learner.publishing.weight_publisher import as_array
 
 AHEAD = 4  # tensors that wait to be copied and lie nowhere else: each takes memory
-Item = tuple[str, Tensor, bool]
+Item = tuple[str, Tensor, bool, torch.cuda.Event | None]
 
 
 class KeptCopy:
@@ -60,7 +60,9 @@ class KeptCopy:
             self._thread.start()
         if not is_staged:
             self._room.acquire()
-        self._waiting.put((name, tensor, is_staged))
+        # A link may cast and pack on streams of its own, for which the thread's stream does not wait.
+        written = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
+        self._waiting.put((name, tensor, is_staged, written))
 
     def finish(self, manifest: WeightManifest | None) -> None:
         """End a copy whose tensors were all put; None: they were not, so it is of no use."""
@@ -74,8 +76,9 @@ class KeptCopy:
         Raises:
             LearnerError: a tensor could not be copied.
         """
-        if self._thread is not None and self._is_ending:
-            self._thread.join()
+        thread = self._thread  # another caller may begin the next copy meanwhile
+        if thread is not None and self._is_ending:
+            thread.join()
         if self._failed is not None:
             raise LearnerError(f"the weights that were sent could not be kept: {self._failed}")
 
@@ -97,8 +100,10 @@ class KeptCopy:
     def _copy(self) -> None:
         views: dict[str, Tensor] = {}
         while (item := self._waiting.get()) is not None:
-            name, tensor, is_staged = item
+            name, tensor, is_staged, written = item
             try:
+                if written is not None:
+                    written.synchronize()
                 if not views:
                     views = self._layout.views(self._large_enough())
                 if self._failed is None:
