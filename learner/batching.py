@@ -19,7 +19,16 @@ from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Rollout, Turn
 from learner.micro_batch import MicroBatch, plan, upload
 
-__all__ = ["Batch", "MicroBatch", "collate", "micro_batches", "split_by_tokens", "units_of", "within_budget"]
+__all__ = [
+    "Batch",
+    "MicroBatch",
+    "collate",
+    "micro_batches",
+    "split_by_tokens",
+    "split_rows",
+    "units_of",
+    "within_budget",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +269,13 @@ def split_by_tokens(batch: Batch, rows_R: Tensor, num_tokens: int) -> list[Tenso
             filled = 0
     parts = rows_R.tensor_split(ends)
     return [part for part in parts if len(part)]
+
+
+def split_rows(batch: Batch, rows_R: Tensor, size: int | None, num_tokens: int | None) -> list[Tensor]:
+    """Split rollouts into minibatches of `size`, or of at least `num_tokens` where that is set."""
+    if num_tokens is not None:
+        return split_by_tokens(batch, rows_R, num_tokens)
+    return list(rows_R.split(size or batch.num_rollouts))
 
 
 ENOUGH_TOKENS = 2048  # of a micro-batch that may end before the budget does

@@ -24,7 +24,7 @@ from contracts.roles import by_role
 from contracts.rollout import Rollout, Sampling
 from contracts.weights import WeightManifest
 from learner import checkpoint, off_policy
-from learner.algorithms.base import Algorithm, CreditInputs
+from learner.algorithms.base import Algorithm
 from learner.batching import Batch, collate
 from learner.distributed import ranks
 from learner.distributed.device import enter, pick_device
@@ -49,11 +49,14 @@ from learner.off_policy import Correction, correction_of, rounds
 from learner.optimizer import build_optimizer, set_learning_rate
 from learner.passes.batch_metrics import measured_kl, num_trained, sampler_metrics
 from learner.passes.bootstrap import bootstrap_values, cut_off
+from learner.passes.compiling import compile_models
+from learner.passes.credit_inputs import credit_inputs
 from learner.passes.held_out import measure_preferences
 from learner.passes.known_passes import loads_reference
 from learner.passes.sampling_distribution import sampling_distribution
 from learner.passes.scorer import Scorer
 from learner.passes.scoring import Models, ScoredBatch
+from learner.passes.utilisation import utilisation
 from learner.precision import Precision
 from learner.progress import Progress
 from learner.publishing.changed_elements import Array, Sent
@@ -115,14 +118,17 @@ class Learner:
         self.mask_version = 0
         self._placed(self.pair, shards)  # copies are of the whole
         self.masters = round_models(self.pair, self.reference, self.precision, model, algorithm)
+        scored = Models(self.pair, self.reference, self.mask)
+        self.compiled = compile_models(scored, model, algorithm, settings, self.precision, self.device)
         self._scorer = Scorer(
-            Models(self.pair, self.reference, self.mask),
+            scored,
             algorithm,
             settings,
             self.sampling_distribution,
             model,
             autocast=self.precision.autocast,
             ranks=self.ranks,
+            order=self._shuffled,
         )
         self.optimizer = build_optimizer(self.pair, algorithm)
         self.masters.step_with(self.optimizer)
@@ -178,9 +184,12 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
         self.leave_room()
         self._progress.rest()
+        ended = time.perf_counter()
+        passes = self._scorer.passes(batch, metrics["update/epochs"])
+        metrics |= utilisation(self.pair.lm, self.device, batch, passes, ended - started, self.ranks.size)
         return metrics | {
             "time/score_s": scored_at - started,
-            "time/update_s": time.perf_counter() - scored_at,
+            "time/update_s": ended - scored_at,
             "tokens/trained": float(batch.num_tokens * metrics["update/epochs"]),
         }
 
@@ -223,26 +232,15 @@ class Learner:
         algorithm = self.algorithm
         require_finite(batch.rewards_BT, batch.mask_BT, "rewards")
         self.reward_norm.update(batch.rewards_BT.sum(-1).cpu())
-        credit = algorithm.credit(
-            CreditInputs(
-                rewards_BT=batch.rewards_BT,
-                kl_BT=scored.penalty(self.algorithm.kl),
-                values_BT=scored.values_BT,
-                mask_BT=batch.mask_BT,
-                positions_BT=batch.positions_BT,
-                groups_B=batch.groups_B,
-                bootstrap_B=bootstrap_B,
-                baseline_B=batch.baseline_B,
-                kl_coefficient=self.kl_coefficient,
-                traces_BT=off_policy.traces(batch, scored),
-                truncated_B=batch.truncated_B,
-                max_tokens=self.max_tokens,
-                reward_deviation=self.reward_norm.deviation,
-                has_token_rewards=batch.has_token_rewards,
-                critic_is_new=self.pair.value_norm is not None and not self.pair.value_norm.weight,
-                cut_B=cut_B if algorithm.bootstraps else None,
-            )
+        inputs = credit_inputs(
+            *(batch, scored, algorithm, self.pair.value_norm),
+            bootstrap_B=bootstrap_B,
+            cut_B=cut_B,
+            kl_coefficient=self.kl_coefficient,
+            max_tokens=self.max_tokens,
+            reward_deviation=self.reward_norm.deviation,
         )
+        credit = algorithm.credit(inputs)
         require_finite(credit.advantages_BT, batch.mask_BT, "advantages")
         metrics = {"rollouts/trained": float(num_trained(batch, credit))}
         trained_BT = credit.trains_critic(batch.mask_BT)

@@ -16,7 +16,7 @@ from benchmarks.update import rollout_of
 from contracts.settings import build
 from learner.distributed.cards import card_of
 from learner.learner import Learner
-from learner.passes.operations import Passes, passes_of, products_of
+from learner.passes.operations import Passes, products_of
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import ModelShape, shape_of
@@ -37,7 +37,7 @@ def main() -> None:
     rollouts, prompt, new = (128, 128, 384) if on_gpu() else (4, 16, 16)
     batch = [rollout_of(number, number, prompt, new) for number in range(rollouts)]
     for title, (algorithm, steps, options) in CASES.items():
-        run = settings(algorithm, rollouts // steps, options)
+        run = settings(algorithm, rollouts, rollouts // steps, options)
         learner = Learner(run.model, run.algorithm, run.learner, seed=0, iterations=100)
         if on_gpu():
             torch.cuda.reset_peak_memory_stats()
@@ -47,7 +47,7 @@ def main() -> None:
             for name in ("score", "update")
         }
         rows = {f"{name}, s": value for name, value in seconds.items()}
-        rows |= used(learner, rollouts, prompt, new, sum(seconds.values()))
+        rows |= used(learner, run.passes, (rollouts, prompt, new), sum(seconds.values()))
         shape = shape_of(read_model(run.model))
         assert shape is not None
         rows |= beside_the_plan(run, shape, rollouts)
@@ -58,17 +58,27 @@ def main() -> None:
             torch.cuda.empty_cache()
 
 
-def settings(algorithm: str, minibatch_size: int, options: dict[str, Any]) -> RunSettings:
+def settings(algorithm: str, rollouts: int, minibatch_size: int, options: dict[str, Any]) -> RunSettings:
+    group = 1 if algorithm == "ppo" else 2
     steps = {"name": algorithm, "num_epochs": 1, "minibatch_size": minibatch_size, **options}
-    parts = {"algorithm": steps, "task": "increasing_numbers", "model": {"path": str(model())}}
+    parts = {
+        "algorithm": steps,
+        "task": "increasing_numbers",
+        "model": {"path": str(model())},
+        "rollout": {"prompts_per_iteration": rollouts // group, "group_size": group},
+    }
     return build(RunSettings, parts, where="")
 
 
-def used(learner: Learner, rollouts: int, prompt: int, new: int, seconds: float) -> dict[str, float]:
-    """Return tokens a second and both shares of the card's operations, where the card is known."""
+def used(learner: Learner, passes: Passes, texts: tuple[int, int, int], seconds: float) -> dict[str, float]:
+    """Return tokens a second and both shares of the card's operations, where the card is known.
+
+    Args:
+        texts: rollouts, and tokens of each prompt and response.
+    """
+    rollouts, prompt, new = texts
     length = prompt + new
     forward = products_of(learner.pair.lm).forward(rollouts * length, rollouts * new, rollouts * length**2)
-    passes = passes_of_update(learner, rollouts)
     rows = {
         "tokens read a second": rollouts * length / seconds,
         "TFLOP a second, all passes": passes.operations(forward) / seconds / 1e12,
@@ -77,13 +87,6 @@ def used(learner: Learner, rollouts: int, prompt: int, new: int, seconds: float)
         rows["MFU of training"] = passes.trained(forward) / seconds / card.flops
         rows["MFU of all passes"] = passes.operations(forward) / seconds / card.flops
     return rows
-
-
-def passes_of_update(learner: Learner, rollouts: int) -> Passes:
-    separate = learner.model_settings.value_trunk == "separate"
-    size = learner.algorithm.minibatch_size or rollouts
-    scored = 0.0 if size >= rollouts and not learner.algorithm.traits.critic else 1.0
-    return passes_of(learner.algorithm, rollouts, scored, separate_critic=separate)
 
 
 def beside_the_plan(run: RunSettings, shape: ModelShape, rollouts: int) -> dict[str, float]:

@@ -27,6 +27,10 @@ class EarlyScores:
         for row, (lease, length) in enumerate(zip(batch.leases, _lengths(batch), strict=True)):
             self._by_lease[lease] = tuple(each[row, :length].clone() for each in _scores(scored))
 
+    def has(self, version: int) -> bool:
+        """Return whether scores of this version are kept."""
+        return version == self._version and bool(self._by_lease)
+
     def complete(self, version: int, batch: Batch, score: Callable[[Tensor], ScoredBatch]) -> ScoredBatch:
         """Return a batch's scores: those that are kept, which are forgotten, and those that are missing.
 

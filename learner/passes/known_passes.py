@@ -1,8 +1,10 @@
 """Decide which passes of a batch's scoring an update can leave out.
 
 - The policy's own: an update of one gradient step reads old log-probabilities that equal those of its own
-  forward pass. So that pass gives them, and with them the entropies. Anything that needs them earlier keeps
-  the pass: a critic's values, a KL in the reward, a data set's responses, a restricted distribution.
+  forward pass. So that pass gives them, and with them the entropies. Of several minibatches the first is read
+  before any step, so its scores come the same way, and only the others have a pass of their own. Anything
+  that needs them earlier keeps the pass: a critic's values, a KL in the reward, a data set's responses, a
+  restricted distribution.
 - The reference's: where the KL's coefficient is 0, only `kl/mean` reads it, and some responses suffice.
 """
 
@@ -31,15 +33,55 @@ def scores_come_with_the_update(
         has_data: whether the batch has responses that the policy did not write.
         drops_out: whether updates run with dropout, which scores do not have.
     """
-    traits = algorithm.traits
-    one_step = (
-        traits.update == "minibatches"
-        and algorithm.num_epochs == 1
-        and (algorithm.minibatch_size or num_rollouts) >= num_rollouts
+    inputs = PassInputs(
+        num_rollouts=num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
     )
+    return _is_one_step(algorithm, num_rollouts) and _reads_scores_in_the_update(algorithm, inputs)
+
+
+def first_scores_come_with_the_update(
+    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
+) -> bool:
+    """Return whether the update's forward pass gives the scores of the first of several minibatches.
+
+    Arguments are those of `scores_come_with_the_update`.
+    """
+    inputs = PassInputs(
+        num_rollouts=num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
+    )
+    several = not (_is_one_step(algorithm, num_rollouts) or algorithm.traits.whole_groups)
+    return several and _reads_scores_in_the_update(algorithm, inputs)
+
+
+def _is_one_step(algorithm: Algorithm, num_rollouts: int) -> bool:
+    whole = (algorithm.minibatch_size or num_rollouts) >= num_rollouts
+    return algorithm.num_epochs == 1 and whole
+
+
+def _reads_scores_in_the_update(algorithm: Algorithm, inputs: PassInputs) -> bool:
+    """Return whether nothing before the update reads the policy's scores."""
+    traits = algorithm.traits
     plain = traits.online and not (traits.critic or traits.masks or traits.mismatched_kl or traits.teacher)
-    reads_all = algorithm.kl.placement == "loss" and not (drops_out or algorithm.leaves_out_truncated)
-    return one_step and plain and reads_all and not (restricts or has_data)
+    in_the_loss = traits.update == "minibatches" and algorithm.kl.placement == "loss"
+    reads_all = not (inputs["drops_out"] or algorithm.leaves_out_truncated)
+    return plain and in_the_loss and reads_all and not (inputs["restricts"] or inputs["has_data"])
+
+
+def scored_share(
+    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
+) -> float:
+    """Return the share of a batch's rollouts that the policy scores before the update.
+
+    Arguments are those of `scores_come_with_the_update`.
+    """
+    inputs = PassInputs(
+        num_rollouts=num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
+    )
+    if scores_come_with_the_update(algorithm, **inputs):
+        return 0.0
+    if first_scores_come_with_the_update(algorithm, **inputs):
+        return 1.0 - min(algorithm.minibatch_size or num_rollouts, num_rollouts) / num_rollouts
+    return 1.0
 
 
 def why_not_early(algorithm: Algorithm, *, restricts: bool, with_the_update: bool) -> str | None:
@@ -87,6 +129,13 @@ def said_of_passes(
         algorithm, num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
     ):
         found.append("old log-probabilities come from the update's own pass")
+    elif first_scores_come_with_the_update(
+        algorithm, num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
+    ):
+        found.append(
+            "old log-probabilities of the first minibatch come from the update's own pass, but for several "
+            "ranks and rollouts that are scored early"
+        )
     if algorithm.traits.online and not (algorithm.traits.teacher or algorithm.kl.coefficient):
         if every := algorithm.kl.measure_every:
             found += [f"the reference scores one of {every} responses"] if every > 1 else []

@@ -8,14 +8,21 @@ from torch import Tensor
 
 from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm
-from learner.batching import Batch
+from learner.batching import Batch, split_rows
 from learner.distributed.ranks import Ranks
 from learner.functional.support import SamplingDistribution
 from learner.mismatched import mismatched_kl
 from learner.models.actor_critic import reference_of
 from learner.passes.early_scores import EarlyScores
 from learner.passes.held_out import measure_tokens
-from learner.passes.known_passes import compared_rollouts, scores_come_with_the_update
+from learner.passes.known_passes import (
+    PassInputs,
+    compared_rollouts,
+    first_scores_come_with_the_update,
+    scored_share,
+    scores_come_with_the_update,
+)
+from learner.passes.operations import Passes, passes_of
 from learner.passes.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
 
@@ -33,11 +40,17 @@ class Scorer:
         *,
         autocast: Callable[[], torch.autocast],
         ranks: Ranks,
+        order: Callable[[int, int], Tensor] | None = None,
     ) -> None:
+        """Score by these models.
+
+        Args:
+            order: of an update's rollouts, as `UpdateContext.order`; None: all rollouts have a pass.
+        """
         self._models, self._algorithm, self._settings = models, algorithm, settings
         self._distribution, self._model_settings = distribution, model_settings
         self._autocast, self._ranks = autocast, ranks
-        self._early = EarlyScores()
+        self._early, self._order = EarlyScores(), order
 
     def __call__(
         self, batch: Batch, rollouts: Sequence[Rollout], version: int, advance: Callable[[int], None]
@@ -56,8 +69,12 @@ class Scorer:
         compared = compared_rollouts(self._algorithm, batch.num_rollouts)
         with_reference = len(compared) == batch.num_rollouts
         with self._autocast(), self._ranks.at_hand():
-            if self._come_with_the_update(batch.num_rollouts, has_data=batch.from_data_B is not None):
+            inputs = self._inputs(batch.num_rollouts, has_data=batch.from_data_B is not None)
+            if scores_come_with_the_update(self._algorithm, **inputs):
                 scored = ScoredBatch.by_the_update(batch, self._distribution)
+                with_reference = False
+            elif (later_R := self._later_minibatches(batch, version, inputs)) is not None:
+                scored = replace(self._passes(batch, later_R, False, advance), by_update=True)
                 with_reference = False
             else:
                 scored = self._early.complete(
@@ -80,7 +97,7 @@ class Scorer:
             self._algorithm.traits.online
             and self._ranks.size == 1
             and plain
-            and not self._come_with_the_update(num_rollouts, has_data=False)
+            and not scores_come_with_the_update(self._algorithm, **self._inputs(num_rollouts, has_data=False))
         )
 
     def early(self, batch: Batch, version: int) -> None:
@@ -111,14 +128,34 @@ class Scorer:
             ranks=self._ranks,
         )
 
-    def _come_with_the_update(self, num_rollouts: int, *, has_data: bool) -> bool:
-        return scores_come_with_the_update(
-            self._algorithm,
-            num_rollouts,
+    def _inputs(self, num_rollouts: int, *, has_data: bool) -> PassInputs:
+        return PassInputs(
+            num_rollouts=num_rollouts,
             restricts=self._distribution.restricts,
             has_data=has_data,
             drops_out=self._model_settings.any_dropout(self._algorithm),
         )
+
+    def passes(self, batch: Batch, epochs: float) -> Passes:
+        """Return the passes over a batch, with an update of so many epochs."""
+        inputs = self._inputs(batch.num_rollouts, has_data=batch.from_data_B is not None)
+        share = scored_share(self._algorithm, **inputs)
+        if self._ranks.size > 1:
+            share = float(share > 0)
+        separate = self._model_settings.value_trunk == "separate"
+        return passes_of(self._algorithm, batch.num_rollouts, share, separate_critic=separate, epochs=epochs)
+
+    def _later_minibatches(self, batch: Batch, version: int, inputs: PassInputs) -> Tensor | None:
+        """Return the rollouts behind the update's first minibatch, whose scores come with its pass.
+
+        Return None where all rollouts need a pass. Ranks would record different rollouts.
+        """
+        come = first_scores_come_with_the_update(self._algorithm, **inputs)
+        if self._order is None or not come or self._ranks.size > 1 or self._early.has(version):
+            return None
+        rows_R, algorithm = self._order(batch.num_rollouts, 0), self._algorithm
+        first_R, *later = split_rows(batch, rows_R, algorithm.minibatch_size, algorithm.minibatch_counts)
+        return torch.cat(later) if later else first_R[:0]
 
     def measure_tokens(self, batch: Batch, advance: Callable[[int], None]) -> dict[str, float]:
         """Return how well the policy predicts a batch's responses."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from learner.algorithms.base import Algorithm, Credit, LossInputs
-from learner.batching import Batch, MicroBatch, split_by_tokens
+from learner.batching import Batch, MicroBatch, split_rows
 from learner.distributed.ranks import ALONE, Ranks
 from learner.functional.kl import exact_gradient_k3, exact_gradient_kl, forward_kl, k2, k3
 from learner.functional.logprobs import Restriction
@@ -59,8 +59,8 @@ class UpdateContext:
         if not self.whole_groups:
             every_B = torch.arange(batch.num_rollouts)
             rows_R = every_B if trains_B is None else torch.from_numpy(trains_B.cpu().numpy().nonzero()[0])
-            rows_R, tokens = rows_R[self.order(len(rows_R), epoch)], self.algorithm.minibatch_counts
-            yield from rows_R.split(size) if tokens is None else split_by_tokens(batch, rows_R, tokens)
+            rows_R, algorithm = rows_R[self.order(len(rows_R), epoch)], self.algorithm
+            yield from split_rows(batch, rows_R, algorithm.minibatch_size, algorithm.minibatch_counts)
             return
         rows_GK = batch.whole_groups()
         num_groups, group_size = rows_GK.shape
@@ -76,12 +76,14 @@ class UpdateContext:
         num_rollouts: int,
         num_values: int | None = None,
         with_values: bool = True,
+        records: bool = False,
     ) -> LossInputs:
         """Run a micro-batch forward; return everything that a loss may ask for.
 
         Args:
             num_values: number of the minibatch's tokens that train the critic; None: num_tokens.
             with_values: False where the loss is the policy's alone and needs no pass of the critic.
+            records: whether the weights are those before the update, and the scores still to be recorded.
         """
         algorithm, scored = self.algorithm, self.scored
         with self.precision.autocast():
@@ -89,10 +91,10 @@ class UpdateContext:
             out = self.models.pair(
                 micro,
                 restriction,
-                with_entropy=algorithm.needs_entropy or scored.by_update,
+                with_entropy=algorithm.needs_entropy or records,
                 with_values=with_values and algorithm.traits.critic,
             )
-            if scored.by_update:  # before anything reads the scores
+            if records:  # before anything reads the scores
                 scored.record(micro, out.logprobs_N, out.entropies_N)
             kl_N = self._kl(micro, out, restriction)
         importance_N, importance_B = self._importance(micro)

@@ -18,7 +18,7 @@ class MinibatchUpdate:
 
     def __init__(self, context: UpdateContext) -> None:
         self._context = context
-        self._done = 0
+        self._done, self._steps = 0, 0
         self._values_B: Tensor | None = None  # tokens of each rollout that train the critic
 
     def run(self, credit: Credit) -> dict[str, float]:
@@ -39,6 +39,7 @@ class MinibatchUpdate:
                     shares = self._accumulate(credit, rows_B)  # again, with a smaller loss scale
                     num_repeated += 1
                 steps += 1
+                self._steps = steps
                 epochs += len(rows_B) / batch.num_rollouts
                 shares |= {"gradient_norm/policy": norms.policy, "gradient_norm/critic": norms.critic}
                 _add(sums, shares)
@@ -58,7 +59,12 @@ class MinibatchUpdate:
         sums: dict[str, Tensor] = {}
         for micro in context.micro_batches(rows_B):
             inputs = context.loss_inputs(
-                micro, credit, num_tokens=num_tokens, num_rollouts=len(rows_B), num_values=num_values
+                micro,
+                credit,
+                num_tokens=num_tokens,
+                num_rollouts=len(rows_B),
+                num_values=num_values,
+                records=context.scored.by_update and not self._steps,
             )
             output = context.algorithm.loss(inputs)
             context.precision.backward(micro.weight * output.loss)

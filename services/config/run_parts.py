@@ -15,6 +15,7 @@ from learner.algorithms.base import Algorithm
 from learner.passes.known_passes import (
     PassInputs,
     said_of_passes,
+    scored_share,
     scores_come_with_the_update,
     why_not_early,
 )
@@ -182,7 +183,7 @@ class RunParts(Settings):
     @property
     def passes(self) -> Passes:
         """Return the passes that an iteration makes over its rollouts."""
-        scored = 0.0 if scores_come_with_the_update(self.algorithm, **self._passes) else 1.0
+        scored = scored_share(self.algorithm, **self._passes)
         critic_alone = self.model.value_trunk == "separate"
         return passes_of(self.algorithm, self._passes["num_rollouts"], scored, separate_critic=critic_alone)
 

@@ -117,7 +117,7 @@ def test_what_is_left_out_is_said() -> None:
         "old log-probabilities come from the update's own pass",
         "the reference scores one of 8 responses",
     ]
-    never = DrGRPO(num_epochs=2, kl=KLSettings(placement="loss", coefficient=0.0, measure_every=0))
+    never = DrGRPO(filter_truncated=True, kl=KLSettings(placement="loss", coefficient=0.0, measure_every=0))
     assert said_of_passes(never, 8, **asked) == ["there is no reference, and no kl/mean"]
 
 
@@ -131,8 +131,6 @@ def test_the_policys_trunk_runs_once_a_batch_and_never_to_score(models: dict[str
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        (GRPO(num_epochs=2), {}),
-        (GRPO(minibatch_size=4), {}),
         (GRPO(filter_truncated=True), {}),
         (GRPO(), {"sampling": Sampling(max_tokens=32, top_k=5)}),
         (RLOO(), {}),  # its KL is in the reward
@@ -156,3 +154,58 @@ def test_what_learns_from_turns_is_not_scored_by_rollouts() -> None:
     turns = RejectionSampling(top_share=0.5, unit="turn")
     assert "turns" in str(why_not_early(turns, restricts=False, with_the_update=False))
     assert why_not_early(RejectionSampling(top_share=0.5), restricts=False, with_the_update=False) is None
+
+
+# The first of several minibatches
+
+
+SEVERAL: dict[str, Algorithm] = {
+    "minibatches": GRPO(optimizer=SMOOTH, learning_rate=1e-3, minibatch_size=4),
+    "epochs": GRPO(optimizer=SMOOTH, learning_rate=1e-3, num_epochs=2),
+    "both": DrGRPO(optimizer=SMOOTH, learning_rate=1e-3, num_epochs=2, minibatch_size=5),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_first_minibatch_gives_its_scores_and_nothing_changes(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    results, scores = [], []
+    for by_update in (True, False):
+        learner = make_learner(models["llama"], SEVERAL[name], token_budget=60)
+        if not by_update:
+            full = "learner.passes.scorer.first_scores_come_with_the_update"
+            monkeypatch.setattr(full, lambda *_, **__: False)
+        noted = scores_of(learner)
+        metrics = [without_times(learner.update(groups_of_four())) for _ in range(2)]
+        assert [each.by_update for each in noted] == [by_update] * 2
+        results.append((snapshot(learner.pair), metrics))
+        scores.append(noted[-1])
+    (weights, metrics), (expected_weights, expected) = results
+    torch.testing.assert_close(weights, expected_weights, atol=1e-5, rtol=1e-5)
+    for got, known in zip(metrics, expected, strict=True):
+        assert got == pytest.approx(known, abs=1e-4, rel=1e-3)
+    for field in ("old_logprobs_BT", "entropies_BT", "ref_logprobs_BT"):
+        got_BT, known_BT = (getattr(each, field) for each in scores)
+        torch.testing.assert_close(got_BT, known_BT, atol=1e-5, rtol=1e-5)
+
+
+def test_only_later_minibatches_have_a_pass_of_their_own(models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama"], SEVERAL["minibatches"], token_budget=10**6)
+    noted = passes(learner.pair.policy)
+    learner.update(groups_of_four())
+    assert noted == [8, 4, 4, 4]  # eight are scored, then three minibatches
+
+
+def test_what_was_scored_early_has_no_other_pass(models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama"], SEVERAL["minibatches"], token_budget=10**6)
+    learner.score_early(groups_of_four()[:8], 12)
+    noted = passes(learner.pair.policy)
+    learner.update(groups_of_four())
+    assert noted == [4, 4, 4, 4]  # what was missing, then three minibatches
+
+
+def test_the_plan_says_it_of_the_first_minibatch() -> None:
+    asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
+    (phrase,) = said_of_passes(SEVERAL["minibatches"], 12, **asked)
+    assert phrase.startswith("old log-probabilities of the first minibatch come from the update's own pass")
