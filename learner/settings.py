@@ -112,6 +112,9 @@ class LearnerSettings(Settings):
     # Of the policy's weights and hidden states in passes. bfloat16: as engines have, with float32 masters in
     # the optimiser, so that small steps are not lost; auto: on one GPU with autocast=bfloat16
     param_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    # Join the small kernels of each transformer block by torch.compile, which takes a while at the start. Not
+    # yet tried on a GPU. Where it can't be, blocks run as they are, and the run says why
+    compile: bool = False
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
     # numbers of logits held at once; more are computed again
     logits_budget: int = Field(default=2**24, ge=1)

@@ -90,6 +90,8 @@ class LearnerGroup:
         self._await(self._starting, "the learner to load its models", on_progress, starts=True)
         for each in self._watched:
             each.is_up()
+        if words := self._get(self._starting[0], "the learner's start"):
+            self._tell(words)
         if len(self._processes) > 1:
             self._tell(f"the learner's ranks: {said_of(self.places())}")
 

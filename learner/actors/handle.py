@@ -16,7 +16,7 @@ class LearnerHandle:
 
     actor: Any  # Ray's handle of a `learner.actors.process.LearnerProcess`
 
-    def start(self) -> "ray.ObjectRef[None]":
+    def start(self) -> "ray.ObjectRef[str | None]":
         return self.actor.start.remote()
 
     def progress(self) -> "ray.ObjectRef[tuple[str, int, int]]":

@@ -72,8 +72,8 @@ class LearnerProcess:
         self._sender: WeightSender | None = None
         self._doing = IDLE
 
-    def start(self) -> None:
-        """Load the models.
+    def start(self) -> str | None:
+        """Load the models; return words about what of the settings can't be followed, or None.
 
         Raises:
             InputError: the model can't be used.
@@ -83,6 +83,7 @@ class LearnerProcess:
 
             learner = self._make_learner()
             self._sender, self._learner = WeightSender(learner), learner
+            return learner.compiled.failure
 
     def progress(self) -> Progress:
         """Return an update's own progress or, while another call runs, that call's name."""

@@ -22,7 +22,8 @@ rollout.gpu_memory_utilization rollout.start_timeout_s rollout.stall_timeout_s r
 environment.num_parallel environment.isolated environment.start_timeout_s environment.step_timeout_s
 environment.max_attempts learner.device learner.num_threads learner.token_budget learner.logits_budget
 learner.push learner.transport learner.offload learner.sum_gradients learner.score_early
-learner.start_timeout_s learner.stall_timeout_s learner.progress_timeout_s learner.max_restarts
+learner.compile learner.start_timeout_s learner.stall_timeout_s learner.progress_timeout_s
+learner.max_restarts
 """
 MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
