@@ -25,13 +25,15 @@ def cache_bytes(settings: RunSettings, model: ModelFiles, deployed: Deployment) 
     Args:
         settings: with vLLM's share filled in.
     """
-    gpu_bytes, shape = deployed.machine.gpu_bytes, shape_of(model)
-    asked = settings.model, settings.algorithm, settings.learner, settings.rollout
-    needs = memory_needs(*asked, model)
-    if not (deployed.workers_on_gpu and deployed.engine == "vllm" and gpu_bytes and shape and needs):
-        return None
+    gpu_bytes = deployed.machine.gpu_bytes
+    if not (deployed.workers_on_gpu and deployed.engine == "vllm" and gpu_bytes):
+        return None  # a CPU's run reads nothing more of the model
     if settings.model.adapter.serve == "adapter" or settings.rollout.engine_args:
         return None  # vLLM has more on the GPU than is counted, or less
+    asked = settings.model, settings.algorithm, settings.learner, settings.rollout
+    shape, needs = shape_of(model), memory_needs(*asked, model)
+    if not (shape and needs):
+        return None
     is_open = settings.plays or settings.data is not None
     texts = Texts(model.window, None if is_open else 0)
     return beside_the_rest(needs, shape, texts, deployed, settings.rollout.gpu_memory_utilization * gpu_bytes)
