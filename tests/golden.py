@@ -60,6 +60,8 @@ SINCE: dict[str, Sequence[Any]] = {
     "curriculum": [None],
     "learner.sum_gradients": ["micro_batch"],
     "learner.offload": [False],
+    "learner.compile": [False],
+    "learner.param_dtype": ["auto"],
     "learner.transport": ["auto"],
     "rollout.engine_args": [{}],
     "learner.score_early": [None],
