@@ -38,7 +38,7 @@ def main() -> None:
     began = time.time()
     train(
         f"rollout.prompts_per_iteration={prompts}",
-        *(f"rollout.group_size={group}", f"rollout.max_tokens={tokens}", f"rollout.min_tokens={tokens}"),
+        *(f"rollout.group_size={group}", f"rollout.max_tokens={tokens}", "rollout.ignore_eos=true"),
         *(f"algorithm.minibatch_size={prompts * group}", f"iterations={iterations}"),
     )
     rows = RunFolder(FOLDER / "run").rollout_info()

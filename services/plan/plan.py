@@ -22,19 +22,18 @@ from services.plan.data import data_of
 from services.plan.first_prompt import PromptAsRead, first_prompts
 from services.plan.memory import Amount, amounts, total_bytes
 from services.plan.mixture import curriculum_of, parts_of
+from services.plan.on_gpus import formats, on_gpus
 from services.plan.processes import Processes, environments, processes, servers
 from services.plan.seconds import Work, predicted
 from services.preflight import preflight
 from services.preflight.capacity.cpu_budget import Budget
-from services.preflight.capacity.fitting import Fit
-from services.preflight.capacity.gpu_defaults import fitted, written
+from services.preflight.capacity.gpu_defaults import fitted
 from services.preflight.capacity.memory import available_bytes
 from services.preflight.capacity.memory_model import GIB, MemoryNeeds, num_parameters, share_and_base
 from services.preflight.checks.environment_checks import environment_warnings
 from services.preflight.checks.reference_checks import num_parameters_of_reference
 from services.preflight.deployment import Deployment, deployment_of, this_machine
 from services.preflight.machine import multiplies_bfloat16
-from services.preflight.picture import pictured
 from services.preflight.start_model import opened
 from services.preflight.transport import choose_transport
 from services.runs.claim import plain
@@ -134,7 +133,8 @@ def make_plan(overrides: list[str]) -> Plan:
             **arithmetic(settings, found, checked.prompts.num_prompts),
             "dropout": dropout(settings.model, settings.algorithm, settings.algorithm_name, model.config),
             **_of_token_rewards(settings.algorithm, settings.algorithm_name, settings.reward),
-            **_on_gpus(deployed, on_gpu),
+            **on_gpus(deployed, on_gpu),
+            **formats(settings.learner, settings.model, settings.algorithm, deployed),
             **_on_cpu(checked.budget),
             **(predicted(model, deployed, work, settings.passes, transport) if writes else {}),
             "new weights": f"by {transport}",
@@ -168,17 +168,6 @@ def _of_token_rewards(algorithm: Algorithm, name: str, rewards: Sequence[Part]) 
     if algorithm.uses_token_rewards or not algorithm.traits.earns or not any(map(is_own, rewards)):
         return {}
     return {"scores of tokens": f"{name} trains on their sum, should a reward give any"}
-
-
-def _on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
-    """Return what lies on which GPU, what was chosen for it, and the sums; nothing without GPUs."""
-    if not deployed.machine.num_gpus:
-        return {}
-    told = {"GPUs": "\n".join(pictured(deployed.placement, deployed.machine, deployed.strategy))}
-    if on_gpu is not None:
-        chosen = " ".join(written(on_gpu.chosen)) or "nothing: the defaults fit"
-        told |= {"memory of a GPU": on_gpu.words, "chosen to fit": chosen}
-    return told
 
 
 def _on_cpu(budget: Budget | None) -> dict[str, str]:

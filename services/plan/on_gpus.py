@@ -1,0 +1,39 @@
+"""Say what a run does on its GPUs: what lies where, what was chosen to fit, and which number formats."""
+
+from learner.algorithms.base import Algorithm
+from learner.param_dtype import keeps_masters, why_float32
+from learner.settings import LearnerSettings, ModelSettings
+from rollout_workers.engines.choice import stepping
+from services.preflight.capacity.fitting import Fit
+from services.preflight.capacity.gpu_defaults import written
+from services.preflight.deployment import Deployment
+from services.preflight.picture import pictured
+
+
+def on_gpus(deployed: Deployment, on_gpu: Fit | None) -> dict[str, str]:
+    """Return what lies on which GPU, what was chosen for it, and the sums; nothing without GPUs."""
+    if not deployed.machine.num_gpus:
+        return {}
+    words = {"GPUs": "\n".join(pictured(deployed.placement, deployed.machine, deployed.strategy))}
+    if on_gpu is not None:
+        chosen = " ".join(written(on_gpu.chosen)) or "nothing: the defaults fit"
+        words |= {"memory of a GPU": on_gpu.words, "chosen to fit": chosen}
+    return words
+
+
+def formats(
+    learner: LearnerSettings, model: ModelSettings, algorithm: Algorithm, deployed: Deployment
+) -> dict[str, str]:
+    """Return the format of the learner's weights, and how the engine steps; nothing of what no GPU does."""
+    words = {}
+    if deployed.learner_on_gpu:
+        words["weights"] = "bfloat16, with float32 masters in the optimiser"
+        if not keeps_masters(learner, model, algorithm, on_gpu=True):
+            reason = why_float32(learner, model, algorithm, on_gpu=True)
+            words["weights"] = f"float32: {reason or 'as asked for'}"
+    if deployed.workers_on_gpu and deployed.engine == "vllm":
+        adapter = model.adapter.serve == "adapter"
+        masks = algorithm.traits.masks
+        steps = stepping(deployed.rollout, on_gpu=True, has_mask=masks, serves_adapter=adapter)
+        words["the engine steps"] = steps.in_words
+    return words
