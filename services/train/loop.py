@@ -77,7 +77,10 @@ def controller(
         on_episodes=LiveEpisodes(folder.episodes).add if settings.plays else None,
     )
     annotate_own_rows(settings, clients, console, requests.look)
-    settings = _counted_again(settings, clients)
+    num_planned = settings.iterations
+    settings = with_iterations(settings)  # of data.num_epochs, by what an epoch now draws
+    if settings.iterations != num_planned:  # a resumed run's learner has the schedule of its start
+        clients.learner.plan(settings.iterations)
     assembly = Assembly(settings, clients, collector)
     splits = settings.evaluated_splits
 
@@ -91,17 +94,6 @@ def controller(
         evaluator = evaluator_of(settings, collector, splits, held_out)
         batches = assembly.batches()
     return assembly.controller(batches, evaluator, journal, requests, uploads)
-
-
-def _counted_again(settings: RunSettings, clients: Clients) -> RunSettings:
-    """Return the settings with the iterations of `data.num_epochs`, of what an epoch now draws.
-
-    A resumed run counts so from its start on; the learner's schedule has to be the same in both.
-    """
-    counted = with_iterations(settings)
-    if counted.iterations != settings.iterations:
-        clients.learner.plan(counted.iterations)
-    return counted
 
 
 def prepare(model: ModelSettings) -> None:
