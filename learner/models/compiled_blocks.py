@@ -69,7 +69,7 @@ class CompiledBlocks:
 
     def _forward_of(self, kind: type[nn.Module]) -> Callable[..., Any]:
         if kind not in self._forwards:
-            self._forwards[kind] = torch.compile(
+            self._forwards[kind] = torch.compile(  # type: ignore[call-overload]
                 kind.forward,
                 fullgraph=True,
                 dynamic=True,
@@ -79,7 +79,7 @@ class CompiledBlocks:
             )
         return self._forwards[kind]
 
-    def _compile(self, graph: Any, inputs: Sequence[Any]) -> Any:
+    def _compile(self, graph: Any, inputs: list[Tensor]) -> Any:
         """Compile a graph forward and backward at once: a failure then comes before anything is computed."""
         from torch._dynamo.backends.registry import lookup_backend
         from torch._functorch import config
