@@ -1,5 +1,6 @@
 """The learner's side of broadcasts, without a worker: what it keeps, and what it never passes off as new."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,27 @@ def test_what_is_kept_is_what_the_object_path_publishes_and_an_update_leaves_it_
     whole, kept = sender.whole()
     assert whole == announced and whole.version == 0
     assert {name: array.tobytes() for name, array in kept.items()} == expected
+
+
+def test_a_release_waits_until_all_is_kept_since_an_update_comes_next(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy begins only when somebody waits for it: who does not wait finds it unfinished."""
+    sender = WeightSender(make_learner(models["gpt2"], PPO()))
+    kept, is_awaited = sender._kept, threading.Event()
+    kept._room = threading.Semaphore(1000)  # all may wait
+    prepare, settle = kept._large_enough, kept.settle
+    monkeypatch.setattr(kept, "_large_enough", lambda: prepare() if is_awaited.wait() else None)
+    monkeypatch.setattr(kept, "settle", lambda: (is_awaited.set(), settle()))
+    announced = sender.announce("float32")
+    is_awaited.clear()  # by what was kept before
+    sender.send()
+    assert kept._thread is not None and kept._thread.is_alive()
+    sender.release()
+    try:
+        assert not kept._thread.is_alive() and kept._manifest == announced
+    finally:
+        is_awaited.set()
 
 
 def test_what_was_sent_before_is_never_passed_off_as_what_is_announced(models: dict[str, Path]) -> None:
