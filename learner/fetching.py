@@ -6,13 +6,17 @@ import torch
 from torch import Tensor
 
 
-def fetched(scalars: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the scalars as numbers, by name; they lie on one device.
+def fetched(scalars: Mapping[str, Tensor | float]) -> dict[str, float]:
+    """Return the scalars as numbers, by name. An algorithm's own metrics may be plain numbers.
 
-    >>> fetched({"loss": torch.tensor(0.5), "steps": torch.tensor(3)})
+    >>> fetched({"loss": torch.tensor(0.5), "steps": 3})
     {'loss': 0.5, 'steps': 3.0}
     """
-    if not scalars:
-        return {}
-    numbers = torch.stack([scalar.detach().double().reshape(()) for scalar in scalars.values()]).tolist()
-    return dict(zip(scalars, numbers, strict=True))
+    tensors = [scalar for scalar in scalars.values() if isinstance(scalar, Tensor)]
+    # A GPU's are chosen for the place of all: only from there a number costs a wait.
+    device = next((tensor.device for tensor in tensors if tensor.is_cuda), torch.device("cpu"))
+    numbers = [
+        torch.as_tensor(scalar, dtype=torch.float64, device=device).detach().reshape(())
+        for scalar in scalars.values()
+    ]
+    return dict(zip(scalars, torch.stack(numbers).tolist(), strict=True)) if numbers else {}

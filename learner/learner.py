@@ -310,7 +310,8 @@ class Learner:
 
     def _sync_mask(self) -> None:
         if self.mask is not None and self.algorithm.syncs_mask(self.version):
-            copy_trained(self.pair.policy, self.mask)
+            with self.masters.exact():  # the mask's weights are float32
+                copy_trained(self.pair.policy, self.mask)
             self.mask_version = self.version
 
     def publish(self, engine_dtype: str) -> tuple[WeightManifest, dict[str, Sent]]:

@@ -1,5 +1,6 @@
 """Rates of GPUs by name, as their makers' data sheets have them."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -14,7 +15,7 @@ class Card:
     bytes_per_s: float  # between its processors and its memory
 
 
-# The first name that fits counts: "L40S" is looked for before "L40", and that before "L4".
+# The first name that fits counts: "H100 PCIe" is looked for before "H100".
 CARDS = {
     "B200": Card(2250e12, 8.0e12),
     "H200": Card(989e12, 4.8e12),
@@ -33,7 +34,11 @@ CARDS = {
 def card_of(name: str) -> Card | None:
     """Return the rates of a GPU by the name that its driver gives; None: it is not in the table.
 
+    A laptop's card has the name of a faster one.
+
     >>> card_of("NVIDIA H100 80GB HBM3")
     Card(flops=989000000000000.0, bytes_per_s=3350000000000.0)
     """
-    return next((card for known, card in CARDS.items() if known in name), None)
+    if "Laptop" in name:
+        return None
+    return next((card for known, card in CARDS.items() if re.search(rf"\b{known}\b", name)), None)

@@ -143,7 +143,11 @@ def reference_kl(logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
 
 
 def sequence_ratios(logprobs_N: Tensor, ref_logprobs_N: Tensor, rows_N: Tensor) -> Tensor:
-    """Return π(y)/π_ref(y) of each token's response, without gradient; exactly 1 where both are equal."""
+    """Return π(y)/π_ref(y) of each token's response, without gradient; exactly 1 where both are equal.
+
+    Args:
+        rows_N: the response of each token, numbered from 0 without gaps.
+    """
     # no more responses than tokens; the sums behind the last response are picked by no token
     log_ratio_B = sum_by_response(logprobs_N.detach() - ref_logprobs_N, rows_N, len(rows_N))
     return log_ratio_B.exp()[rows_N]

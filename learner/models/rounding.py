@@ -46,8 +46,8 @@ def round_models(
 
 def round_policy(pair: ActorCritic) -> MasterWeights:
     """Round the policy and the critic's own trunk; return their masters."""
-    own_trunk = getattr(pair.critic, "trunk", None)
-    trunks = [pair.policy] if own_trunk is None else [pair.policy, own_trunk]
+    separate = getattr(pair.critic, "trunk", None)
+    trunks = [pair.policy] if separate is None else [pair.policy, separate]
     for trunk in trunks:
         round_states(trunk, pair.lm)
     return MasterWeights(matrix for trunk in trunks for matrix in matrices(trunk))
@@ -62,8 +62,8 @@ def round_frozen(policy: Policy) -> None:
 def matrices(module: nn.Module) -> list[nn.Parameter]:
     """Return the matrices that autocast rounds in each pass; a head tied to an embedding is none of them."""
     modules: list[Any] = list(module.modules())
-    looked_up = {id(each.weight) for each in modules if isinstance(each, nn.Embedding)}
-    weights = {id(each.weight): each.weight for each in modules if type(each) in (nn.Linear, Conv1D)}
+    looked_up = {id(layer.weight) for layer in modules if isinstance(layer, nn.Embedding)}
+    weights = {id(layer.weight): layer.weight for layer in modules if type(layer) in (nn.Linear, Conv1D)}
     return [weight for key, weight in weights.items() if key not in looked_up]
 
 
@@ -73,21 +73,24 @@ def round_states(module: nn.Module, lm: Any) -> None:
     Other tables, such as T5's biases of attention by distance, are as before.
     """
     width = lm.get_input_embeddings().embedding_dim
-    for each in module.modules():
-        if isinstance(each, nn.Embedding) and each.embedding_dim == width:
-            each.register_forward_hook(_rounded)
-        if isinstance(each, nn.LayerNorm):
-            each.register_forward_pre_hook(_exact_on_cpu)
+    for layer in module.modules():
+        if isinstance(layer, nn.Embedding) and layer.embedding_dim == width:
+            layer.register_forward_hook(_rounded)
+        if isinstance(layer, nn.LayerNorm):
+            layer.register_forward_pre_hook(_exact_on_cpu, with_kwargs=True)
 
 
 def _rounded(module: nn.Module, inputs: Any, states: Tensor) -> Tensor:
     return states.bfloat16() if torch.is_autocast_enabled(states.device.type) else states
 
 
-def _exact_on_cpu(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """Return a norm's input in float32 on a CPU, as autocast does on a GPU.
+def _exact_on_cpu(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return a norm's inputs in float32 on a CPU, as autocast does on a GPU.
 
     The CPU's kernel for bfloat16 also adds up the gradients of scale and shift in bfloat16.
     """
-    (states,) = inputs
-    return (states.float(),) if states.device.type == "cpu" else inputs
+
+    def exact(states: Any) -> Any:
+        return states.float() if isinstance(states, Tensor) and states.device.type == "cpu" else states
+
+    return tuple(map(exact, inputs)), {name: exact(states) for name, states in named.items()}

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contracts.errors import LearnerError
 from learner.algorithms.base import Credit
 from learner.fetching import fetched
 from learner.optimizer import GradientNorms, clip_gradients
@@ -25,6 +26,11 @@ class MinibatchUpdate:
         context, algorithm, batch = self._context, self._context.algorithm, self._context.batch
         sums: dict[str, float] = {}
         steps, num_repeated, epochs = 0, 0, 0.0
+        if context.scored.by_update and credit.trains_B is not None:
+            raise LearnerError(
+                f"{type(algorithm).__name__}.credit() returned trains_B, which leaves rollouts out; expected "
+                "leaves_out_truncated=True of such an algorithm, so that all are scored before the update"
+            )
         for epoch in range(algorithm.num_epochs):
             for rows_B in context.minibatches(epoch, credit.trains_B):
                 shares = self._accumulate(credit, rows_B)

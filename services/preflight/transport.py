@@ -20,7 +20,9 @@ def choose_transport(learner: LearnerSettings, model: ModelSettings, deployed: D
     asked = learner.transport
     on_gpu = deployed.learner_on_gpu and deployed.workers_on_gpu
     if asked == "auto":
-        shares = bool(on_gpu) and not why_objects and _on(deployed.placement) == "ipc"
+        # Shares of several GPUs may lie on different ones.
+        alone = deployed.machine.num_gpus <= 1
+        shares = bool(on_gpu) and alone and not why_objects and _on(deployed.placement) == "ipc"
         return "ipc" if shares else "objects"
     if asked == "objects":
         return "objects"

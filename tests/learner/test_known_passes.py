@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.errors import LearnerError
 from contracts.rollout import Rollout, Sampling
-from learner.algorithms.base import Algorithm
+from learner.algorithms.base import Algorithm, Credit, CreditInputs
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.dapo import DAPO
 from learner.algorithms.distillation import Distillation
@@ -209,3 +210,17 @@ def test_the_plan_says_it_of_the_first_minibatch() -> None:
     asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
     (phrase,) = said_of_passes(SEVERAL["minibatches"], 12, **asked)
     assert phrase.startswith("old log-probabilities of the first minibatch come from the update's own pass")
+
+
+class LeavesOut(GRPO):
+    """An algorithm of one's own that leaves out rollouts and does not say so beforehand."""
+
+    def credit(self, inputs: CreditInputs) -> Credit:
+        trains_B = torch.arange(len(inputs.rewards_BT)) % 2 == 0
+        return replace(super().credit(inputs), trains_B=trains_B)
+
+
+def test_rollouts_that_are_left_out_unannounced_are_refused(models: dict[str, Path]) -> None:
+    learner = make_learner(models["llama"], LeavesOut(minibatch_size=4, optimizer=SMOOTH))
+    with pytest.raises(LearnerError, match=r"LeavesOut\.credit\(\) returned trains_B"):
+        learner.update(groups_of_four())

@@ -321,3 +321,23 @@ def test_no_tile_waits_for_a_gpu(cut: bool, with_entropy: bool) -> None:
         loss = logprobs_N.sum() if entropies_N is None else logprobs_N.sum() + entropies_N.sum()
         loss.backward()
     assert weight_VH.grad is not None and weight_VH.grad.shape == (V, H)
+
+
+def test_micro_batches_of_a_bfloat16_head_add_up_in_float32() -> None:
+    """A weight whose masters are float32 gets sums of slopes that bfloat16 would round, each time."""
+    hidden_NH, weight_VH, _, targets_N = case(5)
+    weight_VH = nn.Parameter(weight_VH.detach().bfloat16())
+    weight_VH.grad_dtype = torch.float32
+    exact_VH = weight_VH.detach().float().requires_grad_()
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            logprobs_N, _ = linear_logprobs(
+                hidden_NH.detach(), targets_N, LinearHead(weight_VH), logits_budget=10**6, with_entropy=False
+            )
+        logprobs_N.sum().backward()
+        logits_NV = hidden_NH.detach() @ exact_VH.T
+        logits_NV.log_softmax(-1).gather(1, targets_N[:, None]).sum().backward()
+    assert weight_VH.grad is not None and exact_VH.grad is not None
+    assert weight_VH.grad.dtype == torch.float32
+    assert not torch.equal(weight_VH.grad, weight_VH.grad.bfloat16().float())
+    torch.testing.assert_close(weight_VH.grad, exact_VH.grad, atol=0.05, rtol=0.05)

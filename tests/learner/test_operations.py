@@ -72,4 +72,6 @@ def test_a_card_has_the_rates_of_its_own_name() -> None:
     }
 
 
-NAMES = ("H100 PCIe", "H100 80GB HBM3", "H100 NVL", "L40S", "L40", "L4", "GeForce GTX 1080")
+KNOWN = ("H100 PCIe", "H100 80GB HBM3", "H100 NVL", "L40S", "L40", "L4")
+OTHERS = ("GeForce GTX 1080", "RTX A1000", "A10G", "GH200 480GB", "GeForce RTX 4090 Laptop GPU")
+NAMES = (*KNOWN, *OTHERS)

@@ -41,6 +41,17 @@ def test_auto_is_ipc_where_learner_and_workers_share_one_gpu(
     assert choose_transport(LearnerSettings.model_validate(given), model, deployed) == expected
 
 
+def test_auto_is_objects_where_shares_may_lie_on_different_gpus() -> None:
+    halves = ClusterSettings(learner_gpus=0.5, worker_gpus=0.5)
+    rollout = RolloutSettings.model_validate({"engine": "vllm"})
+    on_one, on_eight = (
+        deployment(rollout, halves, 1, Machine(num_cores=8, num_gpus=number), is_encoder_decoder=False)
+        for number in (1, 8)
+    )
+    assert choose_transport(LearnerSettings(), MODEL, on_one) == "ipc"
+    assert choose_transport(LearnerSettings(), MODEL, on_eight) == "objects"
+
+
 @pytest.mark.parametrize(
     ("deployed", "fitting"),
     [
