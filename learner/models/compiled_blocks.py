@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from learner.models.attention import rounds_attention
 from learner.models.shared_prompts import KINDS
 
-COMPILED_KINDS = KINDS | {"t5", "bart"}
 # Of one class: with gradients and without, for models that train and that don't, for adapters on and off, and
 # for batches of one sequence and of more.
 MOST_GRAPHS = 16
@@ -43,7 +42,7 @@ class CompiledBlocks:
 
         Frozen layers that keep their output for other models (`SharedTrunk`) stay as they are.
         """
-        for block in blocks_of(lm) if lm.config.model_type in COMPILED_KINDS else ():
+        for block in blocks_of(lm) if lm.config.model_type in KINDS else ():
             if "forward" not in vars(block):
                 setattr(block, "forward", BlockForward(block, self))  # noqa: B010
                 self.num_blocks += 1
@@ -108,7 +107,7 @@ class BlockForward:
 
 
 def blocks_of(lm: nn.Module) -> Iterator[nn.Module]:
-    """Yield the blocks of all of a model's stacks, encoder and decoder."""
+    """Yield a model's blocks."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     stacks = (module for module in lm.modules() if isinstance(module, nn.ModuleList))
