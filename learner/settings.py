@@ -109,8 +109,8 @@ class LearnerSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
     # auto: bfloat16 on a GPU, none on a CPU; float16: on a GPU without bfloat16, with a loss scale
     autocast: Literal["auto", "bfloat16", "float16", "none"] = "auto"
-    # Of the policy's weights and hidden states in passes. bfloat16: as engines have, with float32 masters in
-    # the optimiser, so that small steps are not lost; auto: on one GPU with autocast=bfloat16
+    # The policy's weights and hidden states in passes. bfloat16: as engines have, with float32 masters in the
+    # optimiser, so that small steps are not lost; auto: on one GPU with autocast=bfloat16
     param_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     # Join the small kernels of each transformer block by torch.compile, which takes a while at the start. Not
     # yet tried on a GPU. Where it can't be, blocks run as they are, and the run says why

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from learner.models.attention import rounds_attention
 from learner.models.shared_prompts import KINDS
 
-# Of one class: with gradients and without, for models that train and that don't, for adapters on and off, and
-# for batches of one sequence and of more.
+# Graphs of one class: with gradients and without, for models that train and that don't, for adapters on and
+# off, and for batches of one sequence and of more.
 MOST_GRAPHS = 16
 Backend = str | Callable[..., Any]
 

@@ -49,7 +49,7 @@ def test_log_probabilities_of_other_tokens_are_an_error() -> None:
 
 
 def requests() -> list[Request]:
-    """Of many lengths; some may not end early, some have stop strings, which vLLM looks for."""
+    """Return requests of many lengths; some may not end early, some have stop strings."""
     plain = prompts_of_many_lengths(18)
     some = with_sampling(plain[:6], min_tokens=5, max_tokens=30, temperature=1.5)
     longest = with_sampling(plain[6:9], ignore_eos=True)
@@ -58,7 +58,7 @@ def requests() -> list[Request]:
 
 
 def everything(engine: Any, models: dict[str, Path]) -> Any:
-    """What is written while texts are scored, weights are replaced, and requests are given up."""
+    """Return texts written while texts are scored, weights are replaced, and requests are given up."""
     first, second = load_lm(models["llama"]), load_lm(models["llama"])
     perturb(second, seed=3)
     load(engine, first, 1)

@@ -1,4 +1,4 @@
-"""Which of vLLM's runners an engine takes, whether it runs ahead, and the reason that is shown."""
+"""The choice among vLLM's runners, of steps that run ahead, and the reason that is shown."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the plan says of GPUs: the format of weights, and how the engine steps, each with its reason."""
+"""The plan's words on GPUs: the format of weights, and how the engine steps, each with its reason."""
 
 from typing import Any
 
