@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -38,6 +39,8 @@ def _ray() -> Iterator[None]:
 
 class Model:
     """Contents of a learner's process, without a model; the first that is made there dies, or raises."""
+
+    compiled = SimpleNamespace(failure=None)
 
     def __init__(self, mark: Path | None = None, raises: str = "") -> None:
         if raises:
