@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from learner.algorithms.base import Algorithm
-from learner.param_dtype import autocast_of, keeps_masters
+from learner.number_formats import autocast_of, keeps_masters
 from learner.settings import LearnerSettings, ModelSettings
 
 Norms = TypeVar("Norms")

@@ -36,12 +36,17 @@ def round_models(
         InputError: bfloat16 is asked for where it can't be.
     """
     keeps_masters = precision.keeps_masters(model, algorithm)
-    shares = model.trainable_layers is not None or model.adapter.trains
-    if reference is not None and precision.rounds_whole_models and not shares:
+    if reference is not None and precision.rounds_whole_models and not shares_memory(reference, pair):
         round_frozen(reference)
         if keeps_masters:  # before training the two models compute the same
             round_states(reference, reference.lm)
     return round_policy(pair) if keeps_masters else MasterWeights()
+
+
+def shares_memory(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two models have a parameter in common, as frozen layers are of policy and reference."""
+    places = {parameter.data_ptr() for parameter in other.parameters()}
+    return any(parameter.data_ptr() in places for parameter in one.parameters())
 
 
 def round_policy(pair: ActorCritic) -> MasterWeights:

@@ -1,7 +1,7 @@
 """Say what a run does on its GPUs: what lies where, what was chosen to fit, and which number formats."""
 
 from learner.algorithms.base import Algorithm
-from learner.param_dtype import keeps_masters, why_float32
+from learner.number_formats import keeps_masters, why_float32
 from learner.settings import LearnerSettings, ModelSettings
 from rollout_workers.engines.choice import stepping
 from services.preflight.capacity.fitting import Fit

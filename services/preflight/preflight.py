@@ -8,7 +8,7 @@ from pathlib import Path
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from learner.algorithms.base import Algorithm
-from learner.param_dtype import keeps_masters
+from learner.number_formats import keeps_masters
 from learner.settings import LearnerSettings, ModelSettings
 from reward_servers.by_part import trial_of_parts
 from reward_servers.part_checks import check_at_hand

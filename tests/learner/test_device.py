@@ -42,7 +42,9 @@ def test_whichever_thread_calls_the_learners_gpu_is_that_threads_own(
         found.append(current.get(threading.get_ident()))
 
     monkeypatch.setattr("learner.actors.process.guard_process", lambda: None)
-    told: Any = SimpleNamespace(device=SECOND, **dict.fromkeys(CALLS, note))
+    told: Any = SimpleNamespace(
+        device=SECOND, compiled=SimpleNamespace(failure=None), **dict.fromkeys(CALLS, note)
+    )
     process = LearnerProcess(lambda: told)
     for work in (process.start, lambda: CALLS[call](process)):
         with ThreadPoolExecutor(1) as thread:  # a new one each time

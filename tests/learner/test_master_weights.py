@@ -17,7 +17,7 @@ from learner.learner import Learner
 from learner.master_weights import MasterWeights
 from learner.models.policy import Policy, family
 from learner.models.rounding import matrices, round_frozen, round_states
-from learner.param_dtype import keeps_masters, why_float32
+from learner.number_formats import keeps_masters, why_float32
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.seq2seq import Name, single_turns
 from tests.learner.tiny import make_learner, make_pair, perturb, random_rollouts, snapshot, without_times

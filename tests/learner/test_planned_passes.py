@@ -39,6 +39,7 @@ ALLOWED = {
     "clip_gradients.<locals>.clip": "a minibatch's gradient norm decides whether a step may be made",
     "require_finite": ONCE_A_BATCH,
     "_indexed": ONCE_A_BATCH,
+    "credit_inputs": ONCE_A_BATCH,
     "explained_variance": ONCE_A_BATCH,
     "measured_kl": ONCE_A_BATCH,
     "ActorCriticAlgorithm._mean_return": ONCE_A_BATCH,

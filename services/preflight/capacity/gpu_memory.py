@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from learner.param_dtype import autocast_of, keeps_masters
+from learner.number_formats import autocast_of, keeps_masters
 from services.models.shape import ModelShape
 from services.preflight.capacity.memory_model import (
     GIB,
