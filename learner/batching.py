@@ -46,7 +46,7 @@ class Batch:
         truncated_B None (all came to their end)   leases ((9, ""),)   groups (4,)   from_data (False,)
         oldest 4
 
-    What plans micro-batches stays on the host: all that ends in _S or _SL, `counts_B`, `groups`, `from_data`.
+    Planning reads arrays on the host: all that ends in _S or _SL, `counts_B`, `groups` and `from_data`.
     """
 
     tokens_SL: Tensor

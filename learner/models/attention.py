@@ -35,7 +35,7 @@ def rounding_attention() -> Iterator[None]:
 def rounds_attention() -> bool:
     """Return whether `rounding_attention` is open; False in a compiled graph, which can't read the variable.
 
-    Whoever compiles asks before a graph is entered.
+    Compiled blocks call it before they enter a graph, and stay plain where it is True.
     """
     return not torch.compiler.is_compiling() and _ROUNDS.get()
 

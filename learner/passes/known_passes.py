@@ -8,48 +8,28 @@
 - The reference's: where the KL's coefficient is 0, only `kl/mean` reads it, and some responses suffice.
 """
 
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 from learner.algorithms.base import Algorithm
 
 
 class PassInputs(TypedDict):
-    """Arguments of the functions below, as a run's settings give them."""
+    """Facts of a batch on which the passes depend, as a run's settings give them."""
 
     num_rollouts: int
-    restricts: bool
-    has_data: bool
-    drops_out: bool
+    restricts: bool  # whether the sampler can't draw some tokens
+    has_data: bool  # whether the batch has responses that the policy did not write
+    drops_out: bool  # whether updates run with dropout, which scores do not have
 
 
-def scores_come_with_the_update(
-    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
-) -> bool:
-    """Return whether the update's forward pass gives the policy's scores, to rounding.
-
-    Args:
-        num_rollouts: of the batch.
-        restricts: whether the sampler can't draw some tokens.
-        has_data: whether the batch has responses that the policy did not write.
-        drops_out: whether updates run with dropout, which scores do not have.
-    """
-    inputs = PassInputs(
-        num_rollouts=num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
-    )
-    return _is_one_step(algorithm, num_rollouts) and _reads_scores_in_the_update(algorithm, inputs)
+def scores_come_with_the_update(algorithm: Algorithm, **inputs: Unpack[PassInputs]) -> bool:
+    """Return whether the update's forward pass gives the policy's scores, to rounding."""
+    return _is_one_step(algorithm, inputs["num_rollouts"]) and _reads_scores_in_the_update(algorithm, inputs)
 
 
-def first_scores_come_with_the_update(
-    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
-) -> bool:
-    """Return whether the update's forward pass gives the scores of the first of several minibatches.
-
-    Arguments are those of `scores_come_with_the_update`.
-    """
-    inputs = PassInputs(
-        num_rollouts=num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
-    )
-    several = not (_is_one_step(algorithm, num_rollouts) or algorithm.traits.whole_groups)
+def first_scores_come_with_the_update(algorithm: Algorithm, **inputs: Unpack[PassInputs]) -> bool:
+    """Return whether the update's forward pass gives the scores of the first of several minibatches."""
+    several = not (_is_one_step(algorithm, inputs["num_rollouts"]) or algorithm.traits.whole_groups)
     return several and _reads_scores_in_the_update(algorithm, inputs)
 
 
@@ -67,19 +47,12 @@ def _reads_scores_in_the_update(algorithm: Algorithm, inputs: PassInputs) -> boo
     return plain and in_the_loss and reads_all and not (inputs["restricts"] or inputs["has_data"])
 
 
-def scored_share(
-    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
-) -> float:
-    """Return the share of a batch's rollouts that the policy scores before the update.
-
-    Arguments are those of `scores_come_with_the_update`.
-    """
-    inputs = PassInputs(
-        num_rollouts=num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
-    )
+def scored_share(algorithm: Algorithm, **inputs: Unpack[PassInputs]) -> float:
+    """Return the share of a batch's rollouts that the policy scores before the update."""
     if scores_come_with_the_update(algorithm, **inputs):
         return 0.0
     if first_scores_come_with_the_update(algorithm, **inputs):
+        num_rollouts = inputs["num_rollouts"]
         return 1.0 - min(algorithm.minibatch_size or num_rollouts, num_rollouts) / num_rollouts
     return 1.0
 
@@ -120,25 +93,19 @@ def compared_rollouts(algorithm: Algorithm, num_rollouts: int) -> range:
     return range(0, num_rollouts, every) if every else range(0)
 
 
-def said_of_passes(
-    algorithm: Algorithm, num_rollouts: int, *, restricts: bool, has_data: bool, drops_out: bool
-) -> list[str]:
-    """Say which passes an update leaves out, one phrase each; arguments as above."""
-    found = []
-    if scores_come_with_the_update(
-        algorithm, num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
-    ):
-        found.append("old log-probabilities come from the update's own pass")
-    elif first_scores_come_with_the_update(
-        algorithm, num_rollouts, restricts=restricts, has_data=has_data, drops_out=drops_out
-    ):
-        found.append(
+def said_of_passes(algorithm: Algorithm, **inputs: Unpack[PassInputs]) -> list[str]:
+    """Say which passes an update leaves out, one phrase each."""
+    phrases = []
+    if scores_come_with_the_update(algorithm, **inputs):
+        phrases.append("old log-probabilities come from the update's own pass")
+    elif first_scores_come_with_the_update(algorithm, **inputs):
+        phrases.append(
             "old log-probabilities of the first minibatch come from the update's own pass, but for several "
             "ranks and rollouts that are scored early"
         )
     if algorithm.traits.online and not (algorithm.traits.teacher or algorithm.kl.coefficient):
         if every := algorithm.kl.measure_every:
-            found += [f"the reference scores one of {every} responses"] if every > 1 else []
+            phrases += [f"the reference scores one of {every} responses"] if every > 1 else []
         else:
-            found.append("there is no reference, and no kl/mean")
-    return found
+            phrases.append("there is no reference, and no kl/mean")
+    return phrases

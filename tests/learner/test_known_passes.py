@@ -113,13 +113,13 @@ def test_where_the_kl_acts_it_is_measured_on_all() -> None:
 
 def test_what_is_left_out_is_said() -> None:
     asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
-    assert said_of_passes(PPO(), 8, **asked) == []
-    assert said_of_passes(DrGRPO(), 8, **asked) == [
+    assert said_of_passes(PPO(), num_rollouts=8, **asked) == []
+    assert said_of_passes(DrGRPO(), num_rollouts=8, **asked) == [
         "old log-probabilities come from the update's own pass",
         "the reference scores one of 8 responses",
     ]
     never = DrGRPO(filter_truncated=True, kl=KLSettings(placement="loss", coefficient=0.0, measure_every=0))
-    assert said_of_passes(never, 8, **asked) == ["there is no reference, and no kl/mean"]
+    assert said_of_passes(never, num_rollouts=8, **asked) == ["there is no reference, and no kl/mean"]
 
 
 def test_the_policys_trunk_runs_once_a_batch_and_never_to_score(models: dict[str, Path]) -> None:
@@ -208,7 +208,7 @@ def test_what_was_scored_early_has_no_other_pass(models: dict[str, Path]) -> Non
 
 def test_the_plan_says_it_of_the_first_minibatch() -> None:
     asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
-    (phrase,) = said_of_passes(SEVERAL["minibatches"], 12, **asked)
+    (phrase,) = said_of_passes(SEVERAL["minibatches"], num_rollouts=12, **asked)
     assert phrase.startswith("old log-probabilities of the first minibatch come from the update's own pass")
 
 
