@@ -154,14 +154,17 @@ def test_fifty_updates_of_changing_lengths_need_no_further_graph(
     compiled = compile_learner(learner, EXACT)
     assert compiled.failure is None
     assert all(parameter.grad is None for parameter in learner.pair.parameters())
+    first = 0
     for iteration in range(50):
         rollouts = random_rollouts(4 + iteration % 3, seed=iteration)
         got, expected = (without_times(each.update(rollouts)) for each in (learner, plain))
         assert got == expected
+        first = compiled.num_graphs if iteration == 0 else first
     for name, parameter in snapshot(learner.pair).items():
         assert torch.equal(parameter, snapshot(plain.pair)[name])
     assert compiled.failure is None
-    assert compiled.num_graphs <= 3  # training and scoring, the frozen reference
+    # Two of the start, the frozen reference's, and one more for training at this small width
+    assert compiled.num_graphs == first <= 4
 
 
 def test_where_a_graph_fails_blocks_stay_plain_with_one_warning(models: dict[str, Path]) -> None:
