@@ -1,18 +1,18 @@
-"""Activations in one kernel: rollout workers and learner compute them alike.
+"""Activations in one kernel, the same for rollout workers and the learner.
 
-GPT-2's GELU is eight elementwise operations in transformers, each a pass over memory, forth and back.
+GPT-2's GELU is eight elementwise operations in transformers. Each passes over memory, forth and back.
 """
 
 from typing import Any
 
 
 def fuse_activations(model: Any, kinds: tuple[type, ...] = ()) -> None:
-    """Replace each GELU in its tanh form by PyTorch's own kernel for it; the values agree to rounding.
+    """Replace each GELU in its tanh form by PyTorch's kernel; the values agree to rounding.
 
-    The configuration stays as it is, and so does a saved model.
+    The configuration and saved models do not change.
 
     Args:
-        kinds: classes of such GELUs; by default those of transformers.
+        kinds: classes of these GELUs; by default those of transformers.
     """
     from transformers.activations import FastGELUActivation, GELUTanh, NewGELUActivation
 

@@ -15,42 +15,42 @@ class Broadcast(Protocol):
 
     @property
     def group(self) -> WeightGroup | None:
-        """The group that the learner is in; None: a new one must be opened."""
+        """The learner's group; None: open a new one first."""
         ...
 
     def open(self, num_receivers: int) -> WeightGroup:
-        """Make a new group, which the learner starts to join while its receivers are told of it."""
+        """Make a new group. The learner starts to join it while the receivers get its address."""
         ...
 
     def has_joined(self) -> str | None:
-        """Wait until the learner has joined; return why it could not, or None."""
+        """Wait until the learner has joined; return the reason of a failure, or None."""
         ...
 
     def send(self) -> Mapping[str, Any]:
-        """Start to send; return what receivers are told beside the manifest."""
+        """Start to send; return entries for the receivers, beside the manifest."""
         ...
 
     def has_sent(self) -> str | None:
-        """Wait until the learner has sent all; return why that broke off, or None."""
+        """Wait until the learner has sent everything; return the reason of a failure, or None."""
         ...
 
     def keep(self) -> None:
-        """Keep what would be sent, and leave the group: receivers that could not join load arrays."""
+        """Keep the weights to send, and leave the group: receivers that could not join load arrays."""
         ...
 
     def release(self) -> None:
-        """Give back memory that receivers no longer read."""
+        """Free memory that receivers no longer read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedWeights:
-    """A manifest with its arrays: an object reference, or the arrays themselves; or to be broadcast."""
+    """A manifest with its arrays, as an object reference or themselves, or for a broadcast."""
 
     manifest: WeightManifest
-    arrays: Any  # None: these weights are sent through a group
+    arrays: Any  # None: a group sends these weights
     mask_arrays: Any = None  # the mask model's arrays, if there is one
-    # If these are changes or are broadcast: fetches whole arrays
+    # For changes or a broadcast: fetches whole arrays
     fetch_whole: Callable[[], "PublishedWeights"] | None = None
     broadcast: Broadcast | None = None
 
@@ -58,25 +58,42 @@ class PublishedWeights:
         """Return the weights that a worker can load if its last load was the publication `push`.
 
         Raises:
-            LearnerLost: the process that has the whole arrays is gone.
+            LearnerLost: the process with the whole arrays is gone.
         """
         if self.fetch_whole is None or (self.broadcast is None and self.manifest.base == push):
             return self
         return self.fetch_whole()
 
 
+@dataclass(frozen=True, slots=True)
+class TokenNumbers:
+    """Numbers of the first tokens of the policy in one rollout, as an update read them.
+
+    Example: lease 9 with two tokens; a bound on π_old/μ leaves the second out.
+
+        TokenNumbers(9, "", 2, logprobs=[-0.7, -9.0], advantages=[0.5, 0.5], in_loss=[1.0, 0.0])
+    """
+
+    lease_id: int
+    role: str
+    num_tokens: int  # tokens of the whole rollout
+    logprobs: Sequence[float]  # log-probabilities by the weights before the update
+    advantages: Sequence[float]
+    in_loss: Sequence[float]  # 0: the loss leaves it out
+
+
 class RolloutClient(Protocol):
-    """All rollout workers, as one object."""
+    """All rollout workers as one object."""
 
     @property
     def environment_restarts(self) -> int:
-        """The number of environments that died, hung or raised, and were replaced, since the start."""
+        """The number of environments replaced since the start, after they died, hung or raised."""
         ...
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
-        """Yield the rollouts of every lease exactly once, as soon as it is finished, even if workers die.
+        """Yield the rollouts of every lease exactly once, as soon as they are finished, even if workers die.
 
-        Yields an empty list now and then, so that the caller can do other things.
+        An empty list comes now and then, so that the caller can do other work.
         """
         ...
 
@@ -85,7 +102,7 @@ class RolloutClient(Protocol):
         ...
 
     def load_weights(self, weights: PublishedWeights) -> None:
-        """Load weights; return when every worker has them and has proved it."""
+        """Load weights; return when every worker has proved that it has them."""
         ...
 
 
@@ -94,7 +111,7 @@ class FleetClient(RolloutClient, Protocol):
 
     @property
     def idle_s(self) -> float:
-        """Seconds that all workers together were idle, since the start."""
+        """Idle seconds since the start, summed over all workers."""
         ...
 
     @property
@@ -104,7 +121,7 @@ class FleetClient(RolloutClient, Protocol):
 
     @property
     def num_up(self) -> int:
-        """The number of workers that may be given leases now."""
+        """The number of workers that can take leases now."""
         ...
 
     @property
@@ -117,7 +134,7 @@ class FleetClient(RolloutClient, Protocol):
         ...
 
     def submit(self, leases: Sequence[Lease]) -> None:
-        """Play leases while the caller does other things; weights may change meanwhile."""
+        """Play leases while the caller does other work; weights may change meanwhile."""
         ...
 
     def collect(self) -> list[Rollout]:
@@ -127,12 +144,12 @@ class FleetClient(RolloutClient, Protocol):
     def sleep(self) -> None:
         """Free the GPU memory of all idle workers; return when it is free.
 
-        A sleeping worker wakes by itself at its next request.
+        A sleeping worker wakes at its next request.
         """
         ...
 
     def cancel_all(self) -> None:
-        """Give up all leases that are under way."""
+        """Give up all unfinished leases."""
         ...
 
 
@@ -147,7 +164,7 @@ class Scoring:
 
     num_answered: int = 0  # texts since the start, summed over all rewards
     at_work: Mapping[str, int] = field(default_factory=dict)  # texts that wait for each reward, by label
-    lost: tuple[str, ...] = ()  # labels of the rewards whose last news is a lost replica
+    lost: tuple[str, ...] = ()  # labels of rewards with a lost replica
 
     def __str__(self) -> str:
         """Return a message such as `reward judge is alive and has 2 texts left`."""
@@ -161,23 +178,23 @@ class Scoring:
 
 
 class Graders(Protocol):
-    """Metrics, and graders that find answers, as an evaluation calls them."""
+    """Metrics, and graders that find answers, for an evaluation."""
 
     def compute_metrics(self, samples: Sequence[Sample], part: str | None = None) -> dict[str, MetricValue]:
-        """Compute the metrics of samples: of one part of a mixture, or those of all parts."""
+        """Compute the metrics of samples, of one part of a mixture or of all."""
         ...
 
     def answers(self, texts: Sequence[str], part: str | None = None) -> list[str | None] | None:
         """Return the answer in each text, by the first grader that finds answers; None if none does.
 
         Args:
-            part: whose graders to ask, in a mixture.
+            part: part of a mixture whose graders find answers.
         """
         ...
 
 
 class RewardClient(Graders, Protocol):
-    """All reward and metric servers, as one object."""
+    """All reward and metric servers as one object."""
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]: ...
 
@@ -186,11 +203,11 @@ class RewardClient(Graders, Protocol):
         ...
 
     def take_counts(self) -> dict[str, float]:
-        """Return what the rewards have counted since the last call: {"reward/judge/tokens": 812.0}."""
+        """Return the rewards' counts since the last call: {"reward/judge/tokens": 812.0}."""
         ...
 
     def scoring(self) -> Scoring:
-        """Return how far scoring has come, and which rewards lost a replica or still have work."""
+        """Return the progress of scoring, and which rewards lost a replica or still have work."""
         ...
 
 
@@ -212,11 +229,15 @@ class LearnerClient(Protocol):
     def logprobs(
         self, rollouts: Sequence[Rollout], on_progress: Callable[[str, int, int], None]
     ) -> list[list[float]]:
-        """Return the log-probability of each of the rollouts' own tokens, by the weights now."""
+        """Return the log-probabilities of each rollout's tokens, by the current weights."""
+        ...
+
+    def token_numbers(self) -> Sequence[TokenNumbers]:
+        """Return numbers of single tokens in the last update, for a few of its rollouts."""
         ...
 
     def plan(self, iterations: int) -> None:
-        """Lay out the learning rate's schedule for so many iterations, not for those of the start."""
+        """Plan the learning rate's schedule for this number of iterations, not for that of the start."""
         ...
 
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
@@ -224,7 +245,7 @@ class LearnerClient(Protocol):
         ...
 
     def restart(self, on_progress: Callable[[str, int, int], None]) -> None:
-        """Start a new process, with the weights that the run began with."""
+        """Start a new process with the run's first weights."""
         ...
 
     def publish(self) -> PublishedWeights: ...

@@ -22,10 +22,10 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
     Args:
         kind: the kind of component, for messages: "reward", "task", "algorithm"…
         name: a key of `built_in`, or a user's `package.module:Class` or `FILE.py:Class`.
-        built_in: name to `package.module:Class`, so that nothing is imported before it is needed.
+        built_in: name to `package.module:Class`, so that nothing is imported too early.
 
     Raises:
-        InputError: the name is unknown (names the nearest right one), or its module does not import.
+        InputError: the name is unknown (names the nearest known one), or its module does not import.
     """
     address = built_in.get(name, name)
     if ":" not in address:
@@ -35,24 +35,24 @@ def find(kind: str, name: str, built_in: Mapping[str, str]) -> type:
         )
     place, _, class_name = address.partition(":")
     module = import_module(place, where=f"{kind}={name}")
-    found = getattr(module, class_name, None)
-    if objects.is_object(address) and not isinstance(found, type) and not callable(found):
-        return class_of(found)
-    if found is not None and not isinstance(found, type):
-        what = "a function" if callable(found) else "an object"
-        raise InputError(f"{kind}={name}: got {what} ({type(found).__name__}); expected a class")
-    if found is None:
+    component = getattr(module, class_name, None)
+    if objects.is_object(address) and not isinstance(component, type) and not callable(component):
+        return class_of(component)
+    if component is not None and not isinstance(component, type):
+        what = "a function" if callable(component) else "an object"
+        raise InputError(f"{kind}={name}: got {what} ({type(component).__name__}); expected a class")
+    if component is None:
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         why = hidden(place)
         meant = f". {why}" if why else did_you_mean(class_name, classes)
         raise InputError(f"{kind}={name}: {place} has no class {class_name}{meant}")
-    return found
+    return component
 
 
 def class_of(instance: Any) -> type:
-    """Return a class whose only instance is this object, so that it can stand where classes are named.
+    """Return a class whose only instance is this object, so that the object can replace a class.
 
-    Its attributes are the object's, which are read when they are used: a property may raise, or load a model.
+    Its attributes are the object's, read at their use: a property may raise, or load a model.
     """
 
     class OfInstance(type):
@@ -66,15 +66,15 @@ def class_of(instance: Any) -> type:
 
 
 def import_module(place: str, where: str) -> ModuleType:
-    """Import a built-in module, or a user's own: a module or file, which usually lies in the working folder.
+    """Import a built-in module, or a user's module or file, usually in the working folder.
 
-    For `object` return what has the run's Python objects as attributes.
+    For `object` return a module with the run's Python objects as attributes.
 
     Args:
-        place: `package.module`, or `FILE.py`, whose path begins in the working folder.
+        place: `package.module`, or `FILE.py` with a path from the working folder.
 
     Raises:
-        InputError: it is not there, or does not import; the message begins with `where`.
+        InputError: the module does not exist or does not import; the message begins with `where`.
     """
     if place == objects.MODULE:
         return objects.Objects(where)
@@ -88,7 +88,7 @@ def import_module(place: str, where: str) -> ModuleType:
         name, shown = module_name(path), str(path)
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything at its import
         why = hidden(name)
         raise InputError(
             f"{where}: importing {shown} failed: {type(error).__name__}: {error}"
@@ -109,44 +109,44 @@ def create(
     """Make the component called `name` with `options`; its methods must take the Protocol's arguments.
 
     Args:
-        optional: Protocols whose methods the component may have, too.
+        optional: more Protocols whose methods the component may have.
         known: options that other code reads; the error for a misspelt option suggests them.
 
     Raises:
         InputError: the name or an option is unknown, an option is wrong, or a method of the Protocol is
             missing or takes other arguments.
     """
-    found = find(kind, name, built_in)
-    check_component(kind, name, found, protocol, optional)
-    return make(kind, name, found, options, known=known)
+    cls = find(kind, name, built_in)
+    check_component(kind, name, cls, protocol, optional)
+    return make(kind, name, cls, options, known=known)
 
 
-def make(kind: str, name: str, found: type, options: Mapping[str, Any], *, known: Sequence[str] = ()) -> Any:
+def make(kind: str, name: str, cls: type, options: Mapping[str, Any], *, known: Sequence[str] = ()) -> Any:
     """Make the component of this class with `options`.
 
     Raises:
         InputError: an option is unknown or wrong, or a user's constructor raised.
     """
     remember_in(options)
-    if issubclass(found, Settings):
-        return build(found, options, where=kind, known=known)
+    if issubclass(cls, Settings):
+        return build(cls, options, where=kind, known=known)
     made_of = objects.resolved(options, f"{kind}={name}")
     try:
-        return found(**made_of)
+        return cls(**made_of)
     except (Exception, SystemExit) as error:  # a user's constructor may raise anything
         raise InputError(
-            f"{kind}={name}: {found.__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())}) "
+            f"{kind}={name}: {cls.__name__}({', '.join(f'{k}={v!r}' for k, v in options.items())}) "
             f"raised {type(error).__name__}: {error}"
         ) from error
 
 
-def check_component(kind: str, name: str, found: type, protocol: type, optional: Sequence[type] = ()) -> None:
-    """Refuse a class whose methods don't take the Protocol's arguments, without making an instance.
+def check_component(kind: str, name: str, cls: type, protocol: type, optional: Sequence[type] = ()) -> None:
+    """Refuse a class whose methods don't take the Protocol's arguments, without an instance.
 
     Raises:
         InputError: a method is missing, or takes other arguments.
     """
     where, noun = f"{kind}={name}", kind.rpartition(".")[2]
-    check_methods(where, noun, found, protocol)
+    check_methods(where, noun, cls, protocol)
     for more in optional:
-        check_methods(where, noun, found, more, optional=True)
+        check_methods(where, noun, cls, more, optional=True)

@@ -1,7 +1,7 @@
-"""The protocol of an environment and its records. It is reset with a prompt and a seed, then answers texts.
+"""Protocol of an environment and its records: after a reset with a prompt and a seed, it answers texts.
 
-The terms are Gymnasium's, with texts for observations and actions. An environment runs in its own process,
-so these records travel between processes.
+The terms are Gymnasium's, with texts for observations and actions. An environment runs in its own process, so
+these records travel between processes.
 """
 
 from collections.abc import Mapping

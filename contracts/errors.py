@@ -70,7 +70,7 @@ class DiskFull(RunError):
 
 
 class DeadlineExceeded(RunError):
-    """A wait beyond its deadline; the message says what was waited for."""
+    """A wait beyond its deadline; the message names what did not come."""
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
@@ -89,7 +89,7 @@ def did_you_mean(got: str, known: Iterable[str]) -> str:
 
 
 def there_are(names: Iterable[object], what: str = "") -> str:
-    """Return the list of names, or say that there is none.
+    """Return the list of names, or words for an empty list.
 
     >>> there_are(["length", "rouge"]), there_are([]), there_are([], "columns")
     ('there are: length, rouge', 'there is none', 'there are no columns')

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def packed(value: Any) -> str:
-    """Return a value as a Python literal, or as JSON where it is none.
+    """Return a value as a Python literal, or as JSON if no literal equals it.
 
     >>> packed({1: ("a", None)}), unpacked(packed({1: ("a", None)}))
     ("{1: ('a', None)}", {1: ('a', None)})
@@ -21,5 +21,5 @@ def packed(value: Any) -> str:
 
 
 def unpacked(text: str) -> Any:
-    """Return the value of a text that `packed` made; nothing in it is executed."""
+    """Return the value of a text that `packed` made, without executing code in it."""
     return json.loads(text.removeprefix("json:")) if text.startswith("json:") else ast.literal_eval(text)

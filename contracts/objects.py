@@ -18,7 +18,7 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.processes.working_folder import search_last
 
-MODULE = "object"  # in the place of an address's module
+MODULE = "object"  # stands in the place of an address's module
 AT = "@"
 ADDRESS = re.compile(rf"{MODULE}:\w+{AT}[0-9a-f]{{12}}")
 
@@ -44,7 +44,7 @@ def is_object(address: str) -> bool:
 
 
 def own_name(address: str) -> str:
-    """Return what stands behind the colon of an address, without an object's digest; else the name itself.
+    """Return the name behind an address's colon, without an object's digest; else the name itself.
 
     >>> own_name("object:brevity@1f3a5c7e9b2d"), own_name("my_rewards:brevity"), own_name("rouge")
     ('brevity', 'brevity', 'rouge')
@@ -55,7 +55,7 @@ def own_name(address: str) -> str:
 
 @contextmanager
 def held(packed: Mapping[str, bytes], values: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Hold objects by name for a time; `values` are those that are here as they are."""
+    """Hold objects by name for a time; `values` has those that need no unpacking."""
     before = dict(_values), dict(_packed)
     hold(packed, values or {})
     try:
@@ -80,7 +80,7 @@ def packed_here() -> dict[str, bytes]:
 
 
 def packed_of(address: str) -> dict[str, bytes]:
-    """Return the bytes of the object at an address by its name; nothing where it is no object or unknown."""
+    """Return the bytes of the object at an address, by its name; {} for any other or unknown address."""
     name = address.rpartition(":")[2]
     if not is_object(address):
         return {}
@@ -89,13 +89,13 @@ def packed_of(address: str) -> dict[str, bytes]:
 
 
 def fetch_with(fetch: Fetch) -> None:
-    """Ask this function for the bytes of names that this process does not hold."""
+    """Fetch with this function the bytes of names that this process does not hold."""
     global _fetch
     _fetch = fetch
 
 
 class Objects(ModuleType):
-    """A stand-in for a module, whose attributes are the objects.
+    """A stand-in for a module, with the objects as attributes.
 
     Args:
         where: the user's option, for messages: "reward=object:brevity@1f3a5c7e9b2d".
@@ -124,7 +124,7 @@ class Objects(ModuleType):
         search_last()  # an object may name modules of the user's folders
         try:
             sources, value = pickle.loads(blob)
-        except Exception as error:  # whatever the object's modules raise while they are imported
+        except Exception as error:  # errors of the object's modules at their import
             raise InputError(
                 f"{self._where}: {short} can't be made in another process: {type(error).__name__}: {error}"
             ) from error
@@ -134,17 +134,17 @@ class Objects(ModuleType):
 
 
 def resolved(value: Any, where: str) -> Any:
-    """Return a component's options with the objects in place of their addresses.
+    """Return a component's options with objects in place of their addresses.
 
     Raises:
-        InputError: there is no such object, or it can't be made here; the message begins with `where`.
+        InputError: the object does not exist or can't be made here; the message begins with `where`.
     """
     if isinstance(value, str) and ADDRESS.fullmatch(value):
         return getattr(Objects(where), value.partition(":")[2])
     if isinstance(value, Mapping):
-        return {key: resolved(each, where) for key, each in value.items()}
+        return {key: resolved(option, where) for key, option in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(resolved(each, where) for each in value)
+        return type(value)(resolved(element, where) for element in value)
     return value
 
 

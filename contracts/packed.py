@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-Packed = tuple[str, Any]  # the kind, and what it needs
+Packed = tuple[str, Any]  # the kind, and its data
 
 WHOLE = ("H", "i", "q")  # codes of whole numbers in `array` and in NumPy, the shortest first
 SHORT, LONG = "f", "d"
-SAME, PLAIN = "=", "()"  # one number many times; what no array holds, as it is
+SAME, PLAIN = "=", "()"  # one number many times; a tuple that no array holds
 SIZES = {code: np.dtype(code).itemsize for code in (*WHOLE, SHORT, LONG)}
 
 
@@ -55,51 +55,51 @@ def _floats(numbers: Sequence[float]) -> Packed:
     return (SHORT, short.tobytes()) if is_exact else (LONG, held.tobytes())
 
 
-def unpacked(found: Packed) -> tuple[Any, ...]:
+def unpacked(pack: Packed) -> tuple[Any, ...]:
     """Return the numbers.
 
     >>> unpacked(packed((15, 17, 2))), unpacked(packed((0.1, -0.0))), unpacked(packed((4, 4)))
     ((15, 17, 2), (0.1, -0.0), (4, 4))
     """
-    kind, held = found
+    kind, held = pack
     if kind in SIZES:
         return tuple(np.frombuffer(held, kind).tolist())
     return (held[0],) * held[1] if kind == SAME else held
 
 
-def as_array(found: Packed) -> np.ndarray:
-    """Return the numbers as an array, over the same bytes; nobody may write to it.
+def as_array(pack: Packed) -> np.ndarray:
+    """Return the numbers as an array over the same bytes; never write to it.
 
     >>> as_array(packed((15, 17, 2))).tolist(), as_array(packed((4, 4))).tolist()
     ([15, 17, 2], [4, 4])
     """
-    kind, held = found
+    kind, held = pack
     if kind in SIZES:
         return np.frombuffer(held, kind)
     return np.full(held[1], held[0]) if kind == SAME else np.array(held)
 
 
-def length(found: Packed) -> int:
-    """Return how many numbers there are, without unpacking them.
+def length(pack: Packed) -> int:
+    """Return the count of numbers without unpacking them.
 
     >>> length(packed((15, 17, 2))), length(packed((4, 4))), length(packed(()))
     (3, 2, 0)
     """
-    kind, held = found
+    kind, held = pack
     if kind in SIZES:
         return len(held) // SIZES[kind]
     count: int = held[1] if kind == SAME else len(held)
     return count
 
 
-def extremes(found: Packed) -> tuple[int, int]:
-    """Return the lowest and the highest of at least one whole number.
+def extremes(pack: Packed) -> tuple[int, int]:
+    """Return the lowest and the highest of one or more whole numbers.
 
     >>> extremes(packed((15, 17, 2))), extremes(packed((4, 4)))
     ((2, 17), (4, 4))
     """
-    kind, held = found
+    kind, held = pack
     if kind == SAME:
         return held[0], held[0]
-    numbers = as_array(found)
+    numbers = as_array(pack)
     return int(numbers.min()), int(numbers.max())

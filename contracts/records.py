@@ -1,4 +1,4 @@
-"""Short and fast pickles of records, since some cross processes with every rollout."""
+"""Short and fast pickles of records, because some cross processes with every rollout."""
 
 from dataclasses import fields
 from operator import attrgetter
@@ -8,9 +8,9 @@ Record = TypeVar("Record")
 
 
 def by_position(record: type[Record]) -> type[Record]:
-    """Pickle a frozen dataclass as the arguments of a call; a subclass is pickled as without this.
+    """Pickle a frozen dataclass as the arguments of a call; a subclass is pickled as before.
 
-    A dataclass with slots looks through its fields, in Python, whenever it is pickled or unpickled.
+    A dataclass with slots looks through its fields, in Python, at each pickling and unpickling.
 
     >>> from dataclasses import dataclass
     >>> @by_position

@@ -1,4 +1,4 @@
-"""Roles of one policy in an episode: each is trained as a rollout of its own, compared with its own kind."""
+"""Roles of one policy in an episode: each is trained as its own rollout, compared with the same role."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,14 +7,14 @@ from contracts.rollout import Rollout, Turn
 
 
 def by_role(rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """Return each role's turns of each rollout as a rollout of its own, in a group of its own.
+    """Return each role's turns of each rollout as a separate rollout, in a separate group.
 
-    Rollouts of a single role are returned as they are.
+    Rollouts of a single role are returned unchanged.
 
-    Example: two debates of group 4, each with the roles `pro` and `con`, become four rollouts: those of
-    `con` in group 8, those of `pro` in group 9.
+    Example: two debates of group 4, each with the roles `pro` and `con`, become four rollouts. Those of `con`
+    are in group 8, those of `pro` in group 9.
     """
-    numbers = {role: n for n, role in enumerate(sorted({r for each in rollouts for r in each.roles}))}
+    numbers = {role: n for n, role in enumerate(sorted({r for rollout in rollouts for r in rollout.roles}))}
     if len(numbers) < 2:
         return list(rollouts)
     return [
@@ -29,15 +29,15 @@ def by_role(rollouts: Sequence[Rollout]) -> list[Rollout]:
 
 
 def earned(turns: Sequence[Turn], *, by_token: bool, discount: float = 1.0) -> tuple[float, ...]:
-    """Return what rollouts of a group are compared by: a role's score, and what tokens before the last earn.
+    """Return numbers that compare rollouts of a group: a role's score, and rewards of tokens before the last.
 
-    Two rollouts teach nothing by their difference if these are equal.
+    Two rollouts with equal numbers teach nothing by their difference.
 
     Args:
-        by_token: whether the algorithm credits tokens with their own rewards.
+        by_token: whether the algorithm credits tokens with their rewards.
         discount: the factor on a reward for each turn before it.
 
-    Example: a turn's tokens with 0.5, 0 and 1 are `(1.5, 0, 0.5)`: the sum, and a place with its reward.
+    Example: a turn's tokens with 0.5, 0 and 1 are `(1.5, 0, 0.5)`: the sum, then a place with its reward.
     """
     total = sum(discount**number * (turn.reward or 0.0) for number, turn in enumerate(turns))
     if not by_token or not any(turn.token_rewards for turn in turns):

@@ -1,7 +1,7 @@
 """Records that a worker gets and makes: prompts, leases, turns, rollouts.
 
-Every rollout consists of turns: text generation is one turn, a dialogue or a game several. Token sequences
-are tuples of ints; a learner lays them into tensors.
+Every rollout consists of turns: a text is one turn, a dialogue or a game has several. Token sequences are
+tuples of ints, which a learner makes tensors.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from contracts.errors import WhetstoneError
 from contracts.records import by_position
+from contracts.scores import Term
 from contracts.turn import Turn as Turn
 
 COOLEST = 0.01  # temperature above 0, as in vLLM: a division of logits by less may overflow
-PART = "part"  # key of the meta data under which a prompt of a mixture has the name of its part
+PART = "part"  # key of the meta data for the part's name in a mixture
 
 
 class FinishReason(StrEnum):
@@ -45,11 +46,11 @@ class Prompt:
     text: str
     references: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
-    weight: float = 1.0  # relative rate at which it is drawn where rollout.priority_scale is above 0
+    weight: float = 1.0  # relative rate of draws, if rollout.priority_scale is above 0
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        """Return the conversation that the prompt is; () where it is a text."""
+        """Return the prompt's conversation; () for a text."""
         return self.meta.get("messages") or ()
 
     @property
@@ -59,17 +60,17 @@ class Prompt:
 
     @property
     def part(self) -> str:
-        """Return the part of a mixture of tasks that the prompt belongs to; "" where there is none."""
+        """Return the prompt's part in a mixture of tasks; "" without one."""
         return str(self.meta.get(PART, ""))
 
 
 @by_position
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling of tokens. The defaults sample from the model's own distribution, unwarped.
+    """Sampling of tokens. The defaults sample from the model's distribution itself, unwarped.
 
-    Example: greedy decoding of at most 20 tokens is `Sampling(max_tokens=20, temperature=0.0)`; beam
-    search with four beams is `Sampling(max_tokens=20, temperature=0.0, num_beams=4)`.
+    Example: greedy decoding of at most 20 tokens is `Sampling(max_tokens=20, temperature=0.0)`. Beam search
+    with four beams is `Sampling(max_tokens=20, temperature=0.0, num_beams=4)`.
     """
 
     max_tokens: int
@@ -78,14 +79,14 @@ class Sampling:
     top_k: int = 0  # 0: no limit
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
-    masked: bool = False  # only tokens that the mask model allows (NLPO)
+    masked: bool = False  # draw only tokens that the mask model allows (NLPO)
     num_beams: int = 1  # more than one: beam search; the best finished beam is the response
     length_penalty: float = 1.0  # beams: a beam's log-probability is divided by its length to this power
-    # Above 1, tokens that the model has read or written become less likely (Keskar et al. 2019, 1909.05858)
+    # Above 1, the model less likely repeats tokens that it read or wrote (Keskar et al. 2019, 1909.05858)
     repetition_penalty: float = 1.0
     ignore_eos: bool = False  # write on behind an end token, up to `max_tokens`
     player: Literal["model", "expert", "random"] = "model"  # who acts in an environment
-    example_rate: float = 0.0  # share of an environment's turns that a random valid action takes, untrained
+    example_rate: float = 0.0  # share of an environment's turns with a random valid action, untrained
 
     def __post_init__(self) -> None:
         if 0 < self.temperature < COOLEST:
@@ -102,8 +103,8 @@ class MaskRule:
     """Rule by which NLPO's mask model allows tokens: its top p or top k, at least `min_tokens_to_keep`.
 
     Example: the smallest set of tokens with nine tenths of the mask model's probability is
-    `MaskRule(top_p=0.9)`; its five most likely tokens are `MaskRule(top_k=5)`. The tokens of `always` are
-    always allowed; `keep_special` asks a worker to put its special tokens there, as RL4LMs does.
+    `MaskRule(top_p=0.9)`. Its five most likely tokens are `MaskRule(top_k=5)`. The tokens of `always` are
+    always allowed. With `keep_special` a worker adds its special tokens to them, as RL4LMs does.
     """
 
     top_p: float | None = None
@@ -122,14 +123,14 @@ class MaskRule:
 class Lease:
     """A task for a worker: a prompt, to be returned as one rollout before a deadline.
 
-    The id counts up through the whole run and never repeats. If two workers get one lease and both return its
-    rollout, the id tells that it is the same. The seed belongs to the lease, not to the worker: any worker
-    draws the same random numbers.
+    The id counts up through the whole run and never repeats. If two workers return a rollout of one lease,
+    the id shows that both are the same. The seed belongs to the lease, not to the worker, so any worker draws
+    the same random numbers.
 
     Example: the second of two samples of one prompt.
 
         Lease(id=9, prompt=Prompt(id="numbers/train/4", text="3 5"), tokens=(12, 14), group=4,
-              seed=771, sampling=Sampling(max_tokens=20))
+            seed=771, sampling=Sampling(max_tokens=20))
     """
 
     id: int
@@ -138,6 +139,25 @@ class Lease:
     group: int  # leases of one group sample the same prompt
     seed: int
     sampling: Sampling
+
+
+@by_position
+@dataclass(frozen=True, slots=True)
+class TeacherScores:
+    """Log-probabilities of a rollout's generated tokens, in order, by a teacher behind an address.
+
+    A teacher with another tokenizer scores spans. A span ends where both tokenizers end a token.
+
+    Example: three tokens, of which the last two are one span.
+
+        TeacherScores(logprobs=(-0.2, 0.0, -1.1), ends=(True, False, True))
+    """
+
+    logprobs: tuple[float, ...]  # each span's, at its last token; elsewhere 0
+    ends: tuple[bool, ...]  # whether a span ends with the token; tokens behind the last end have no score
+    # The teacher's likeliest tokens at each place, equally many, and their log-probabilities; (): unknown
+    top_tokens: tuple[tuple[int, ...], ...] = ()
+    top_logprobs: tuple[tuple[float, ...], ...] = ()
 
 
 @by_position
@@ -152,7 +172,7 @@ class Rollout:
         rollout.behavior_logprobs == (0., 0., -.7, -1.2, -.1)
         rollout.weight_versions   == (-1, -1,  4,  4, 5)     # -1: an observation's token has no version
 
-    `truncated_context` is what the model would have seen at its next turn; () unless the episode was cut off.
+    `truncated_context` is the model's next context if the episode was cut off; otherwise ().
     """
 
     lease_id: int
@@ -163,13 +183,18 @@ class Rollout:
     reward_parts: Mapping[str, float] = field(default_factory=dict)  # each reward by name, unweighted
     info: Mapping[str, float] = field(default_factory=dict)  # the environment's measures, last values
     truncated_context: tuple[int, ...] = ()
-    # Reason of a failure: an InputError if the user can mend it
+    # Reason of a failure: an InputError if the user can correct it
     error: WhetstoneError | None = None
-    baseline: float | None = None  # in a data set: expected reward of the reference on this prompt
+    baseline: float | None = None  # expected reward of the reference on this prompt, in a data set
     from_data: bool = False  # True: a data set's row, whose `behavior_logprobs` are a reference's
-    turn_parts: tuple[Mapping[str, float], ...] = ()  # `reward_parts` of each answer, if each is judged
-    reward_values: Mapping[str, float] = field(default_factory=dict)  # that rewards named: "judge/format"
-    comment: str = ""  # of the rewards, in words
+    turn_parts: tuple[Mapping[str, float], ...] = ()  # `reward_parts` of each answer, if each has a score
+    reward_values: Mapping[str, float] = field(default_factory=dict)  # named by rewards: "judge/format"
+    comment: str = ""  # the rewards' comments
+    # Shares of the single rewards in the total, summed over turns; {}: unknown, as in a data set's row
+    reward_terms: Mapping[str, Term] = field(default_factory=dict)
+    # Prompt of a policy that teaches itself, longer than the student's; (): this rollout has none
+    teacher_context: tuple[int, ...] = ()
+    teacher: TeacherScores | None = None  # None: no teacher behind an address has scored the rollout
 
     @property
     def text(self) -> str:
@@ -217,12 +242,12 @@ class Rollout:
 
     @property
     def judged_parts(self) -> tuple[Mapping[str, float], ...]:
-        """Return the rewards of each text that was judged: of each answer, or of the whole rollout."""
+        """Return the rewards of each judged text: of each answer, or of the whole rollout."""
         return self.turn_parts or (self.reward_parts,)
 
     @property
     def total_reward(self) -> float:
-        """Return the sum of the turns' rewards; of several roles, the mean of their sums."""
+        """Return the sum of the turns' rewards; for several roles, the mean of their sums."""
         return sum(turn.reward or 0.0 for turn in self.turns) / max(1, len(self.roles))
 
     def _aligned(self, fill: Any, of_turn: Any) -> tuple[Any, ...]:

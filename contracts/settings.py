@@ -23,19 +23,19 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _keep_what_nested_defaults_say(cls, given: Any) -> Any:
+    def _keep_what_nested_defaults_say(cls, data: Any) -> Any:
         """Apply options of a nested component to the default that this class gives, not to its own default.
 
         Example: GRPO puts KL into the loss, and `kl.coefficient=0.02` leaves it there.
         """
-        if not isinstance(given, Mapping):
-            return given
+        if not isinstance(data, Mapping):
+            return data
         defaults = {name: field.default for name, field in cls.model_fields.items()}
         return {
             name: {**default.model_dump(exclude_unset=True), **value}
             if isinstance(value, Mapping) and isinstance(default := defaults.get(name), Settings)
             else value
-            for name, value in given.items()
+            for name, value in data.items()
         }
 
 

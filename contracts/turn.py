@@ -1,7 +1,7 @@
 """One turn of a rollout: an observation, then the model's answer.
 
-Numbers of a turn cross processes as bytes (`contracts/packed.py`). They are laid out as tuples when somebody
-reads them; a process that only passes a turn on never does.
+Numbers of a turn cross processes as bytes (`contracts/packed.py`) and become tuples at the first read. A
+process that only passes a turn on never unpacks them.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ NUMBERS = ("observation", "tokens", "behavior_logprobs", "weight_versions")
 
 
 class _Carrier:
-    """Place for a turn's numbers as they came from another process, in the order of `NUMBERS`."""
+    """Place for a turn's numbers from another process, in the order of `NUMBERS`."""
 
     __slots__ = ("_packed",)
     _packed: tuple[Packed, Packed, Packed, Packed] | None
@@ -29,13 +29,13 @@ class Turn(_Carrier):
     Example: the observation has two tokens; the model answers with three, the last one by new weights.
 
         Turn(observation=(12, 14), tokens=(15, 17, 2), text="6 8",
-             behavior_logprobs=(-0.7, -1.2, -0.1), weight_versions=(4, 4, 5), reward=0.5)
+            behavior_logprobs=(-0.7, -1.2, -0.1), weight_versions=(4, 4, 5), reward=0.5)
 
     `behavior_logprobs[t]` is the log-probability of `tokens[t]` under the distribution that drew it, and
-    `weight_versions[t]` the version of the weights. `reward` is this turn's own, None until it is known. It
-    is paid at the last token, unless `token_rewards` say what each token earns of it. The observation of a
-    `fresh` turn is the whole context, with the turns that the model remembers. Any other turn's context also
-    has the turns before it.
+    `weight_versions[t]` the version of the weights. `reward` is this turn's alone, None until it is known.
+    The last token gets it, unless `token_rewards` divide it over the tokens. The observation of a `fresh`
+    turn is the whole context, with the turns that the model remembers. Any other turn's context begins with
+    the turns before it.
     """
 
     observation: tuple[int, ...]
@@ -45,8 +45,8 @@ class Turn(_Carrier):
     weight_versions: tuple[int, ...]
     reward: float | None = None
     fresh: bool = False
-    observation_text: str = ""  # the observation for people to read; "" where it is the prompt
-    role: str = ""  # of the policy, where it has several in an episode: `critic`
+    observation_text: str = ""  # the observation for people to read; "" if it is the prompt
+    role: str = ""  # the policy's, if it has several in an episode: `critic`
     token_rewards: tuple[float, ...] = ()  # they add up to `reward`
 
     def __post_init__(self) -> None:
@@ -81,13 +81,13 @@ class Turn(_Carrier):
         return min(self.weight_versions), max(self.weight_versions)
 
     def array(self, name: str) -> np.ndarray:
-        """Return one of the turn's `NUMBERS` as an array; nobody may write to it."""
+        """Return one of the turn's `NUMBERS` as an array; never write to it."""
         if self._packed is not None:
             return as_array(self._packed[NUMBERS.index(name)])
         return np.asarray(getattr(self, name))
 
     def with_reward(self, reward: float, token_rewards: tuple[float, ...] = ()) -> "Turn":
-        """Return the turn with this reward; without rewards of tokens it is paid at the last one."""
+        """Return the turn with this reward; without rewards of tokens, the last token gets it."""
         if self._packed is None:
             return replace(self, reward=reward, token_rewards=token_rewards)
         rest = (self.fresh, self.observation_text, self.role)
@@ -98,10 +98,10 @@ class Turn(_Carrier):
         rest = (self.fresh, self.observation_text, self.role)
         return _received, (numbers, self.text, self.reward, *rest, packed(self.token_rewards))
 
-    if not TYPE_CHECKING:  # it would hide misspelt names
+    if not TYPE_CHECKING:  # otherwise type checkers miss misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            """Lay out numbers that came as bytes, once somebody reads them."""
+            """Unpack numbers that came as bytes, at their first read."""
             if name not in NUMBERS:
                 raise AttributeError(f"a turn has no {name!r}", name=name, obj=self)
             numbers = unpacked(self._packed[NUMBERS.index(name)])

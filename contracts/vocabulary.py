@@ -1,4 +1,4 @@
-"""The tokens that begin and end a response, the same for sampling and scoring."""
+"""Tokens that begin and end a response, the same for sampling and scoring."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def end_tokens(configured: int | Sequence[int] | None, of_tokenizer: int | None)
 
 
 def decoder_start(*configured: int | None) -> int:
-    """Return the first configured token: an encoder-decoder model reads it before its first own token.
+    """Return the first configured token; an encoder-decoder model reads it before its first own token.
 
     >>> decoder_start(None, 0)
     0
@@ -27,7 +27,7 @@ def decoder_start(*configured: int | None) -> int:
         configured: `decoder_start_token_id` of the model's configuration, and of its generation settings.
 
     Raises:
-        InputError: the model's files name none.
+        InputError: the model's files name no such token.
     """
     for token in configured:
         if token is not None:

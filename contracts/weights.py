@@ -10,8 +10,8 @@ from typing import Any
 class Probe:
     """A fixed token sequence, and the learner's log-probabilities of its tokens after the first.
 
-    Example: `Probe(tokens=(1, 403, 88), logprobs=(-3.2, -0.9), tolerance=0.1)`. A worker scores the same
-    tokens after loading: agreement within `tolerance` proves that these weights arrived.
+    Example: `Probe(tokens=(1, 403, 88), logprobs=(-3.2, -0.9), tolerance=0.1)`. A worker scores these tokens
+    after loading. If both agree within `tolerance`, these weights arrived.
     """
 
     tokens: tuple[int, ...]
@@ -33,24 +33,27 @@ class ChangedElements:
 
 @dataclass(frozen=True, slots=True)
 class WeightManifest:
-    """A published version of the weights, without the tensors themselves.
+    """A published version of the weights, without the tensors.
 
     The tensors travel beside it as arrays by Hugging Face parameter name. `dtypes` gives each array's type,
-    since NumPy has no bfloat16 (such an array comes as uint16). `num_bytes` is the size of all that travels.
+    because NumPy has no bfloat16 (it comes as uint16). `num_bytes` is the size of everything that travels.
 
-    `mask_version` is the version that NLPO's mask model was copied from, None without a mask. The mask's
+    `mask_version` is the version from which NLPO's mask model was copied, None without a mask. The mask's
     arrays travel apart from the policy's, under the same names, and change only when the mask is synced.
 
-    `adapter` is peft's configuration of a LoRA adapter. If given, the arrays are the adapter's own matrices
-    by peft's names, and apply on top of the weights that an engine began with. Without it the arrays may be
-    only some of the parameters; the others stay as in the model's files.
+    `adapter` is peft's configuration of a LoRA adapter. With it, the arrays are the adapter's matrices by
+    peft's names, on top of an engine's first weights. Without it, the arrays may be only some of the
+    parameters; the others keep the values of the model's files.
+
+    `roles` is set if each role of the policy has an adapter: by role, the manifest of that adapter alone. The
+    arrays have the names ROLE/NAME, and `probe` is of the model without adapters.
 
     `push` names this publication, if a later one may be based on it. A version can't name it: after a return
     to a checkpoint the same version may come again, with other weights. If `base` names an earlier
-    publication, only the changes since then travel. For each parameter that is nothing if it is equal, its
-    `ChangedElements`, or its whole array. `checksum` is `checksum_of` the whole arrays that result.
+    publication, only the changes since then travel. An equal parameter does not travel; any other one travels
+    as its `ChangedElements` or its whole array. `checksum` is `checksum_of` the whole new arrays.
 
-    `shapes` are given where the weights go through a `WeightGroup` in the order of `dtypes`, without arrays.
+    `shapes` is set if the weights go through a `WeightGroup` in the order of `dtypes`, without arrays.
 
     Example: `WeightManifest(version=7, dtypes={"model.norm.weight": "float32"}, num_bytes=256,
     probe=Probe(…), mask_version=5)`
@@ -66,18 +69,19 @@ class WeightManifest:
     base: str | None = None
     checksum: int | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    roles: "Mapping[str, WeightManifest] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class WeightGroup:
     """Group in which a learner, of rank 0, sends weights to the processes of engines, of ranks 1 and up.
 
-    `address` is what all need to meet: of a store (gloo), NCCL's unique id in base64 (nccl), or nothing,
-    where processes on one GPU pass memory by its handle (ipc). Whoever waits longer than `patience_s` for
-    another gives up.
+    `address` is the meeting place: a store's address (gloo), NCCL's unique id in base64 (nccl), or "" for
+    processes that share one GPU's memory by its handle (ipc). A process gives up if another is missing for
+    longer than `patience_s`.
 
-    Example: two workers of one process each, on CPUs:
-    `WeightGroup("gloo", "tcp://127.0.0.1:40123", size=3, patience_s=60.0)`
+    Example: two workers of one process each, on CPUs: `WeightGroup("gloo", "tcp://127.0.0.1:40123", size=3,
+    patience_s=60.0)`
     """
 
     transport: str
@@ -92,7 +96,7 @@ def checksum_of(arrays: Mapping[str, Any]) -> int:
     >>> checksum_of({"b": b"456789", "a": b"123"}) == 0xCBF43926
     True
     """
-    found = 0
+    checksum = 0
     for name in sorted(arrays):
-        found = zlib.crc32(arrays[name], found)
-    return found
+        checksum = zlib.crc32(arrays[name], checksum)
+    return checksum

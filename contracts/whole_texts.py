@@ -1,7 +1,7 @@
 """Refusal of texts with half of a surrogate pair, and of files that are not UTF-8.
 
 JSON can write half of a pair (`"\\ud83d"`) and Python can hold it, but no tokenizer or file accepts it. A
-file that has one is refused when it is read; the error names its line.
+reader refuses a file with half of a pair; the error names the line.
 """
 
 import json
@@ -18,12 +18,12 @@ def json_of(text: str, where: str) -> Any:
     """Parse JSON, and refuse half of a surrogate pair in any of its texts.
 
     Raises:
-        InputError: a text in it has half of a surrogate pair; the message begins with `where`.
-        json.JSONDecodeError: it is not JSON.
+        InputError: a text has half of a surrogate pair; the message begins with `where`.
+        json.JSONDecodeError: the text is not JSON.
     """
-    found = json.loads(text)
-    expect_whole(found, where)
-    return found
+    parsed = json.loads(text)
+    expect_whole(parsed, where)
+    return parsed
 
 
 def lines_of(file: Iterable[str], where: str) -> Iterator[str]:
@@ -40,7 +40,7 @@ def lines_of(file: Iterable[str], where: str) -> Iterator[str]:
                 raise InputError(f"{where}, line {number}: is no UTF-8")
             yield line.rstrip("\r\n")
     except UnicodeDecodeError as error:
-        number += 1 + error.object.count(b"\n", 0, error.start)  # a file is decoded some lines ahead
+        number += 1 + error.object.count(b"\n", 0, error.start)  # Python decodes a file some lines ahead
         raise InputError(
             f"{where}, line {number}: is no UTF-8 (byte 0x{error.object[error.start]:02x})"
         ) from None

@@ -1,11 +1,11 @@
-"""Limits of what a classifier reads, the same for training and serving: its window, and no padding."""
+"""Limits of a classifier's input, the same for training and serving: its window, and no padding."""
 
 from typing import Any
 
 from contracts.errors import InputError
 
-NO_LIMIT = 1_000_000  # tokenizers without a limit of their own say 10^30
-FALLBACK_WINDOW = 4096  # for models without a limit of positions
+NO_LIMIT = 1_000_000  # tokenizers without a limit give 10^30
+FALLBACK_WINDOW = 4096  # window of models without a limit of positions
 ROBERTA_LIKE = ("roberta", "xlm-roberta", "camembert")  # their positions begin after the padding's
 
 

@@ -1,1 +1,1 @@
-"""Adapters as models: what a peft folder holds, what can be done with it, and its merge into its base."""
+"""Adapters as models: the contents of a peft folder, their possible uses, and the merge into a base."""

@@ -1,4 +1,4 @@
-"""Put an adapter on its base by peft: check that it fits, and merge it."""
+"""Put an adapter on its base by peft: check its fit, and merge it."""
 
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,15 @@ from contracts.errors import InputError
 from contracts.network.hub import use_cache_if_unreachable
 
 PROBE_TOKENS = 12
-TOLERANCE = 1e-3  # of a merged model's log-probabilities
-PREFIX = "base_model.model."  # before the names of peft's files
+TOLERANCE = 1e-3  # limit on the change of a merged model's log-probabilities
+PREFIX = "base_model.model."  # stands before the names of peft's files
 
 
-def base_model(base: str, revision: str | None, told: str) -> Any:
+def base_model(base: str, revision: str | None, setting: str) -> Any:
     """Load the base in float32.
 
     Raises:
-        InputError: it can't be loaded, or its weights are quantised.
+        InputError: the base does not load, or its weights are quantised.
     """
     disable_progress_bar()
     use_cache_if_unreachable()
@@ -30,7 +30,7 @@ def base_model(base: str, revision: str | None, told: str) -> Any:
         config = AutoConfig.from_pretrained(base, revision=revision, trust_remote_code=False)
         if getattr(config, "quantization_config", None):
             raise InputError(
-                f"{told}: its base {base} is quantised, and merged weights would be rounded again. Type "
+                f"{setting}: its base {base} is quantised, and merged weights would be rounded again. Type "
                 "model.base= and the model that it was made from"
             )
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
@@ -39,44 +39,44 @@ def base_model(base: str, revision: str | None, told: str) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{told}: its base {base} does not load: {_first(error)}. Type model.base=FOLDER_OR_HUB_NAME"
+            f"{setting}: its base {base} does not load: {_first(error)}. Type model.base=FOLDER_OR_HUB_NAME"
         ) from None
 
 
-def merged(lm: Any, adapter: AdapterFolder, told: str) -> Any:
+def merged(lm: Any, adapter: AdapterFolder, setting: str) -> Any:
     """Return the base with the adapter merged in.
 
     Raises:
-        InputError: the adapter is of another base, or the merged model is not the adapted one.
+        InputError: the adapter is of another base, or the merged model differs from the adapted one.
     """
     _resize(lm, adapter)
-    adapted = put_on(lm, adapter.folder, told).eval()
+    adapted = put_on(lm, adapter.folder, setting).eval()
     tokens = torch.arange(3, 3 + PROBE_TOKENS)[None] % lm.get_input_embeddings().weight.shape[0]
     before = _logprobs(adapted, tokens)
     try:
         whole = adapted.merge_and_unload()
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        raise InputError(f"{told} does not merge: {_first(error)}") from None
-    _untie(whole, told)
+        raise InputError(f"{setting} does not merge: {_first(error)}") from None
+    _untie(whole, setting)
     worst = (_logprobs(whole.eval(), tokens) - before).abs().max().item()
     if not worst <= TOLERANCE:
         raise InputError(
-            f"{told}: the merged model is not the adapted one: a log-probability differs by {worst:.2g}. "
+            f"{setting}: the merged model is not the adapted one: a log-probability differs by {worst:.2g}. "
             "Adapters of tied embeddings and some rare kinds do not merge"
         )
     return whole
 
 
-def put_on(lm: Any, folder: Path, told: str, **options: Any) -> Any:
+def put_on(lm: Any, folder: Path, setting: str, **options: Any) -> Any:
     """Return peft's model of the base with the adapter in `folder`.
 
     Raises:
-        InputError: the adapter's matrices are not those of this base.
+        InputError: the adapter's matrices do not belong to this base.
     """
     try:
         adapted = PeftModel.from_pretrained(lm, str(folder), **options)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{told} does not fit its base: {_first(error)}") from None
+        raise InputError(f"{setting} does not fit its base: {_first(error)}") from None
     expected = get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
     with safe_open(folder / WEIGHTS, "pt") as file:
         got = set(file.keys())
@@ -86,36 +86,36 @@ def put_on(lm: Any, folder: Path, told: str, **options: Any) -> Any:
         what = "lacks" if odd[0] in expected else "has no place for"
         subject = "it" if odd[0] in expected else "the base"
         raise InputError(
-            f"{told} is an adapter of another base: {subject} {what} {odd[0].removeprefix(PREFIX)}"
+            f"{setting} is an adapter of another base: {subject} {what} {odd[0].removeprefix(PREFIX)}"
             f"{f' and {len(odd) - 1} more' if odd[1:] else ''}. Type model.base= and the model that it is for"
         )
     return adapted
 
 
 def save_tokenizer(
-    adapter: AdapterFolder, base: str, revision: str | None, lm: Any, out: Path, told: str
+    adapter: AdapterFolder, base: str, revision: str | None, lm: Any, out: Path, setting: str
 ) -> None:
     """Save the adapter's tokenizer, or else the base's, beside the merged weights.
 
     Raises:
-        InputError: the tokenizer has tokens for which neither has an embedding.
+        InputError: the tokenizer has tokens without an embedding in the adapter and the base.
     """
     place, version = (str(adapter.folder), None) if adapter.has_tokenizer else (base, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, revision=version, trust_remote_code=False)
     except (OSError, ValueError, TypeError):
-        return  # whoever reads the model asks for model.tokenizer
+        return  # the model's reader then requires model.tokenizer
     rows = lm.get_input_embeddings().weight.shape[0]
     if adapter.has_tokenizer and len(tokenizer) > rows:
         raise InputError(
-            f"{told}: its tokenizer has {len(tokenizer)} tokens, and base and adapter have embeddings for "
+            f"{setting}: its tokenizer has {len(tokenizer)} tokens, and base and adapter have embeddings for "
             f"{rows}: an adapter with new tokens is saved with their embeddings (save_embedding_layers=True)"
         )
     tokenizer.save_pretrained(out)
 
 
 def embedding_rows(lm: Any, folder: Path) -> int | None:
-    """Return how many tokens the adapter's own embeddings have; None where it brings none."""
+    """Return the number of tokens in the adapter's embeddings; None if it has no embeddings."""
     table = lm.get_input_embeddings()
     name = next(name for name, module in lm.named_modules() if module is table)
     with safe_open(folder / WEIGHTS, "pt") as file:
@@ -132,8 +132,8 @@ def _resize(lm: Any, adapter: AdapterFolder) -> None:
         lm.resize_token_embeddings(rows, mean_resizing=False)
 
 
-def _untie(lm: Any, told: str) -> None:
-    """Tell the configuration that head and embedding differ, where the adapter changed one of the two."""
+def _untie(lm: Any, setting: str) -> None:
+    """Correct the configuration if the adapter made head and embedding different."""
     table, head = lm.get_input_embeddings(), lm.get_output_embeddings()
     if not lm.config.get_text_config().tie_word_embeddings or head is None:
         return
@@ -141,7 +141,7 @@ def _untie(lm: Any, told: str) -> None:
         return
     if lm.config.is_encoder_decoder:
         raise InputError(
-            f"{told} changes one of the encoder-decoder's tied embeddings and not the others; expected an "
+            f"{setting} changes one of the encoder-decoder's tied embeddings and not the others; expected an "
             "adapter of the layers between them"
         )
     lm.config.tie_word_embeddings = lm.config.get_text_config().tie_word_embeddings = False
@@ -150,8 +150,8 @@ def _untie(lm: Any, told: str) -> None:
 @torch.no_grad()
 def _logprobs(lm: Any, tokens: torch.Tensor) -> torch.Tensor:
     more = {"decoder_input_ids": tokens} if lm.config.is_encoder_decoder else {}
-    found: torch.Tensor = lm(input_ids=tokens, **more).logits.float().log_softmax(-1)
-    return found
+    logprobs: torch.Tensor = lm(input_ids=tokens, **more).logits.float().log_softmax(-1)
+    return logprobs
 
 
 def _first(error: Exception) -> str:

@@ -1,10 +1,10 @@
-"""Hash of a model's files, by samples: reading all of them takes minutes."""
+"""Hash of a model's files, by samples, because reading them whole takes minutes."""
 
 import hashlib
 from pathlib import Path
 
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin")
-SAMPLES, SAMPLE = 64, 1 << 16  # places of a file that are read, and the bytes at each
+SAMPLES, SAMPLE = 64, 1 << 16  # places to read in a file, and the bytes at each
 TEXT_FILES = ("*.jinja", "*.model", "*.txt")  # templates and tokenizers
 
 
@@ -12,7 +12,7 @@ def fingerprint(folder: Path, *, texts: bool = False) -> str:
     """Return a hash of the names, sizes and samples of a model's files.
 
     Args:
-        texts: with templates and all kinds of tokenizers, beside weights and settings.
+        texts: include templates and all kinds of tokenizers, beside weights and settings.
     """
     digest = hashlib.sha256()
     patterns = (*MODEL_FILES, *(TEXT_FILES if texts else ()))

@@ -1,4 +1,4 @@
-"""Read a peft adapter's folder without torch: its settings, its base, and what can't be done with it."""
+"""Read a peft adapter's folder without torch: its settings, its base, and its limits."""
 
 import json
 import re
@@ -29,7 +29,7 @@ TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 # Options of peft that make an adapter more, or other, than a change of the base's weights.
 NOT_MERGED = ("layer_replication", "alora_invocation_tokens", "arrow_config", "use_bdlora", "megatron_config")
-# Options that merge, but whose matrices are not the low-rank pair that is trained further.
+# Options that merge, but whose matrices are not the low-rank pair that training continues.
 NOT_TRAINED = (
     *("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias", "target_parameters"),
     *("use_qalora", "velora_config", "monteclora_config", "kasa_config"),
@@ -45,18 +45,32 @@ class AdapterFolder:
     Example: `AdapterFolder("runs/a/model/adapter", Path("runs/a/model/adapter"), {"r": 16, …}, "gpt2", None)`
     """
 
-    asked: str  # the folder or hub name, as it was asked for
+    name: str  # the folder or hub name from the user
     folder: Path
     config: Mapping[str, Any]
     base: str  # a folder or a hub name
     base_revision: str | None
 
     def __str__(self) -> str:
-        return f"the adapter {self.asked} on {self.base}"
+        return f"the adapter {self.name} on {self.base}"
 
     @property
     def has_tokenizer(self) -> bool:
         return any((self.folder / name).exists() for name in TOKENIZERS)
+
+
+def check_one_model(model: Path) -> None:
+    """Refuse a run's model folder with an adapter for each role, because it also holds the untrained base.
+
+    Raises:
+        InputError: the folder holds adapters; the message names them.
+    """
+    if adapters := sorted(path.parent for path in (model / "adapter").glob(f"*/{CONFIG}")):
+        names = ", ".join(map(str, adapters))
+        raise InputError(
+            f"{model} is the untrained base of an adapter for each role: expected one of these adapters, "
+            f"in place of the run: {names}"
+        )
 
 
 def adapter_at(
@@ -66,35 +80,35 @@ def adapter_at(
     where: str = "model.path",
     base_revision: str | None = None,
 ) -> AdapterFolder | None:
-    """Return the adapter at `path`, a folder or a hub name; None where there is none.
+    """Return the adapter at `path`, a folder or a hub name; None without one.
 
     Args:
         revision: the adapter's on the hub.
-        base: the base to take; None: the one that the adapter's configuration names.
+        base: the base to take; None: the base in the adapter's configuration.
         where: the option that names `path`, for messages.
-        base_revision: that of `base` on the hub.
+        base_revision: the revision of `base` on the hub.
 
     Raises:
-        InputError: the adapter's files can't be used, its base is not known, or it is of no kind that merges.
+        InputError: the adapter's files can't be used, its base is unknown, or its kind does not merge.
     """
-    folder, told = _folder(path, revision), f"{where}={path}"
+    folder, setting = _folder(path, revision), f"{where}={path}"
     if folder is None:
         if base is not None:
             raise InputError(
-                f"model.base={base} is the base of an adapter, and {told} has no {CONFIG}: expected a peft "
-                "folder, or no model.base"
+                f"model.base={base} is the base of an adapter, and {setting} has no {CONFIG}: expected a "
+                "peft folder, or no model.base"
             )
         return None
-    _check_files(folder, told)
-    config = _read(folder / CONFIG, told)
-    refuse(told, _unfit(config))
+    _check_files(folder, setting)
+    config = _read(folder / CONFIG, setting)
+    refuse(setting, _unfit(config))
     if base is None:
-        base, base_revision = _base(folder, config, told), config.get("revision")
+        base, base_revision = _base(folder, config, setting), config.get("revision")
     return AdapterFolder(path, folder, config, base, base_revision)
 
 
 def why_not_trained(adapter: AdapterFolder) -> str:
-    """Return what keeps the adapter from being trained further, in words; "" where nothing does."""
+    """Return the reason why the adapter can't be trained further; "" if it can."""
     config = adapter.config
     if named := [name for name in NOT_TRAINED if config.get(name)]:
         return " and ".join(named)
@@ -105,14 +119,14 @@ def why_not_trained(adapter: AdapterFolder) -> str:
     return ""
 
 
-def refuse(told: str, reason: str) -> None:
-    """Raise an InputError with the reason, where there is one."""
+def refuse(setting: str, reason: str) -> None:
+    """Raise an InputError with the reason, unless it is empty."""
     if reason:
-        raise InputError(f"{told}: {reason}")
+        raise InputError(f"{setting}: {reason}")
 
 
 def _folder(path: str, revision: str | None) -> Path | None:
-    """Return the folder of the adapter at `path`, fetched from the hub where it lies there."""
+    """Return the folder of the adapter at `path`, from the hub if it is there."""
     folder = Path(path)
     if folder.exists() or not HUB_NAME.match(path):
         return folder if (folder / CONFIG).is_file() else None
@@ -120,7 +134,7 @@ def _folder(path: str, revision: str | None) -> Path | None:
 
 
 def _from_hub(name: str, revision: str | None) -> Path | None:
-    """Return the cached folder of an adapter on the hub; None where it is no adapter, or out of reach."""
+    """Return the cached folder of an adapter on the hub; None if it is not an adapter, or out of reach."""
     use_cache_if_unreachable()
     from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
 
@@ -129,46 +143,46 @@ def _from_hub(name: str, revision: str | None) -> Path | None:
             return None
         try:
             hf_hub_download(name, CONFIG, revision=revision)
-        except Exception:  # whoever reads it as a model says why it can't be had
+        except Exception:  # the model's reader reports the reason
             return None
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
-    except Exception as error:  # of the hub's client, which raises about twenty kinds
+    except Exception as error:  # the hub's client raises about twenty kinds
         first = str(error).strip().split("\n")[0]
         raise InputError(f"{name}: the adapter can't be had: {type(error).__name__}: {first}") from None
 
 
-def _check_files(folder: Path, told: str) -> None:
+def _check_files(folder: Path, setting: str) -> None:
     if any(True for pattern in MODEL_WEIGHTS for _ in folder.glob(pattern)):
         raise InputError(
-            f"{told} holds a whole model and an adapter ({CONFIG}): expected one of them; move the adapter "
-            "into a folder of its own"
+            f"{setting} holds a whole model and an adapter ({CONFIG}): expected one of them; move the "
+            "adapter into a folder of its own"
         )
     if (folder / WEIGHTS).is_file():
         try:
             safe_open(folder / WEIGHTS, "np")
         except SafetensorError as error:
-            raise InputError(f"{told}: {WEIGHTS} is cut off, or no safetensors file: {error}") from None
+            raise InputError(f"{setting}: {WEIGHTS} is cut off, or no safetensors file: {error}") from None
         return
     if (folder / PICKLE).exists():
         raise InputError(
-            f"{told} has {PICKLE}: a pickle can run code where it is loaded. Expected {WEIGHTS}; peft writes "
-            "it with save_pretrained"
+            f"{setting} has {PICKLE}: a pickle can run code where it is loaded. Expected {WEIGHTS}; peft "
+            "writes it with save_pretrained"
         )
-    raise InputError(f"{told}: an adapter's weights are missing: expected {WEIGHTS} beside {CONFIG}")
+    raise InputError(f"{setting}: an adapter's weights are missing: expected {WEIGHTS} beside {CONFIG}")
 
 
-def _read(file: Path, told: str) -> dict[str, Any]:
+def _read(file: Path, setting: str) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{told}: {CONFIG} is not JSON: {error}") from None
+        raise InputError(f"{setting}: {CONFIG} is not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise InputError(f"{told}: {CONFIG}: expected an object, got {type(config).__name__}")
+        raise InputError(f"{setting}: {CONFIG}: expected an object, got {type(config).__name__}")
     for key, (kinds, expected) in TYPES.items():
         value = config.get(key)
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
-            raise InputError(f"{told}: {CONFIG}: got {key}={value!r:.60}; expected {expected}")
+            raise InputError(f"{setting}: {CONFIG}: got {key}={value!r:.60}; expected {expected}")
     return config
 
 
@@ -182,16 +196,16 @@ def _unfit(config: Mapping[str, Any]) -> str:
     return f"an adapter with {' and '.join(named)}, which is no change of the base's weights" if named else ""
 
 
-def _base(folder: Path, config: Mapping[str, Any], told: str) -> str:
-    """Return the base that the adapter names: a folder, seen from here or from the adapter, or a hub name."""
+def _base(folder: Path, config: Mapping[str, Any], setting: str) -> str:
+    """Return the base in the adapter's configuration: a folder, from here or the adapter, or a hub name."""
     named = config.get("base_model_name_or_path")
     hint = "type model.base=FOLDER_OR_HUB_NAME"
     if not named:
-        raise InputError(f"{told}: {CONFIG} names no base model (base_model_name_or_path): {hint}")
+        raise InputError(f"{setting}: {CONFIG} names no base model (base_model_name_or_path): {hint}")
     if Path(named).is_dir():
         return str(named)
     if (beside := folder / named).is_dir():
         return str(beside)
     if not HUB_NAME.match(named):
-        raise InputError(f"{told}: its base {named} is not there: {hint}")
+        raise InputError(f"{setting}: its base {named} is not there: {hint}")
     return str(named)

@@ -1,4 +1,4 @@
-"""Merge an adapter into its base, once: a whole model in the cache, under a digest of both.
+"""Merge an adapter into its base once, to a whole model in the cache, under a digest of both.
 
 adapter + base ─▶ ~/.cache/whetstone/merged/DIGEST/   float32 weights, tokenizer, merged_from.json
 """
@@ -21,36 +21,36 @@ from contracts.network.hub import use_cache_if_unreachable
 from contracts.processes.disk import room_for
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 
-FORM = "1"  # of merged folders; another number makes them anew
+FORM = "1"  # the form of merged folders; with another number they are merged again
 TOLD = "merged_from.json"
 INSTALL = "pip install 'whetstone[adapters]'"
-DEEPEST = 8  # adapters on adapters
+DEEPEST = 8  # number of adapters on adapters
 
 
 def whole_model(
     path: str, revision: str | None = None, base: str | None = None, where: str = "model.path"
 ) -> str:
-    """Return `path` itself, or the folder of the merged model where an adapter lies there.
+    """Return `path` itself, or the folder of the merged model if `path` is an adapter.
 
     Raises:
-        InputError: as `adapter_at` and `merged_folder`.
+        InputError: as for `adapter_at` and `merged_folder`.
     """
     adapter = adapter_at(path, revision, base, where)
     return path if adapter is None else str(merged_folder(adapter, where))
 
 
 def merged_folder(adapter: AdapterFolder, where: str = "model.path", depth: int = 0) -> Path:
-    """Return the folder of the merged model, made where it is not there.
+    """Return the folder of the merged model; merge it first if needed.
 
     Raises:
-        InputError: peft is not installed, the base can't be loaded or is quantised, the adapter is of another
-            base, or the merged model is not the adapted one.
+        InputError: peft is not installed, the base does not load or is quantised, the adapter is of another
+            base, or the merged model differs from the adapted one.
     """
-    told = f"{where}={adapter.asked}"
+    setting = f"{where}={adapter.name}"
     below = None if depth == DEEPEST else adapter_at(adapter.base, adapter.base_revision, where="model.base")
     base = adapter.base if below is None else str(merged_folder(below, "model.base", depth + 1))
     revision = adapter.base_revision if below is None else None
-    folder = cache() / _digest(adapter, base, revision, told)
+    folder = cache() / _digest(adapter, base, revision, setting)
     if (folder / TOLD).is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +59,10 @@ def merged_folder(adapter: AdapterFolder, where: str = "model.path", depth: int 
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".part-") as part:
             with ONE_MODEL_AT_A_TIME:
-                _merge(adapter, base, revision, Path(part) / "model", told)
-            about = {"adapter": adapter.asked, "base": adapter.base}
+                _merge(adapter, base, revision, Path(part) / "model", setting)
+            about = {"adapter": adapter.name, "base": adapter.base}
             (Path(part) / "model" / TOLD).write_text(json.dumps(about, indent=1), encoding="utf-8")
-            shutil.rmtree(folder, ignore_errors=True)  # of a copy that lost its marks
+            shutil.rmtree(folder, ignore_errors=True)  # a copy without its file of marks
             os.rename(Path(part) / "model", folder)
     return folder
 
@@ -76,7 +76,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def in_words(path: str) -> str:
-    """Return the model's name for people: adapter and base, where the model was merged from them."""
+    """Return the model's name for people: adapter and base, if the model was merged from them."""
     try:
         about = json.loads((Path(path) / TOLD).read_text(encoding="utf-8"))
         return f"{about['adapter']} merged into {about['base']}"
@@ -89,7 +89,7 @@ def cache() -> Path:
     return Path(home).expanduser() / "whetstone" / "merged"
 
 
-def _digest(adapter: AdapterFolder, base: str, revision: str | None, told: str) -> str:
+def _digest(adapter: AdapterFolder, base: str, revision: str | None, setting: str) -> str:
     if Path(base).is_dir():
         of_base = fingerprint(Path(base), texts=True)
     else:
@@ -98,27 +98,27 @@ def _digest(adapter: AdapterFolder, base: str, revision: str | None, told: str) 
 
         try:
             commit = Path(snapshot_download(base, revision=revision, allow_patterns=["config.json"])).name
-        except Exception as error:  # of the hub's client, which raises about twenty kinds
-            raise _no_base(told, base, error) from None
+        except Exception as error:  # the hub's client raises about twenty kinds
+            raise _no_base(setting, base, error) from None
         of_base = f"{base} {commit}"
     text = f"{FORM} {fingerprint(adapter.folder, texts=True)} {of_base}"
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _no_base(told: str, base: str, error: Exception) -> InputError:
+def _no_base(setting: str, base: str, error: Exception) -> InputError:
     first = str(error).strip().split("\n")[0]
     return InputError(
-        f"{told}: its base {base} can't be had: {type(error).__name__}: {first}. Type "
+        f"{setting}: its base {base} can't be had: {type(error).__name__}: {first}. Type "
         "model.base=FOLDER_OR_HUB_NAME"
     )
 
 
-def _merge(adapter: AdapterFolder, base: str, revision: str | None, out: Path, told: str) -> None:
+def _merge(adapter: AdapterFolder, base: str, revision: str | None, out: Path, setting: str) -> None:
     if importlib.util.find_spec("peft") is None:
-        raise InputError(f"{told} is an adapter, which needs peft: {INSTALL}")
+        raise InputError(f"{setting} is an adapter, which needs peft: {INSTALL}")
     from contracts.adapters import applied
 
-    lm = applied.base_model(base, revision, told)
-    merged = applied.merged(lm, adapter, told)
+    lm = applied.base_model(base, revision, setting)
+    merged = applied.merged(lm, adapter, setting)
     merged.save_pretrained(out)
-    applied.save_tokenizer(adapter, base, revision, merged, out, told)
+    applied.save_tokenizer(adapter, base, revision, merged, out, setting)

@@ -8,7 +8,7 @@ no content beside a call | null; an empty text; no key
 role of a result | `tool`, `ipython`, `function`
 role of instructions | `system`, `developer`
 
-Nothing is dropped: a conversation of which the template leaves out a part is refused.
+Nothing is dropped. If the template leaves out a part of a conversation, Whetstone refuses it.
 """
 
 import json
@@ -23,12 +23,12 @@ from contracts.conversations.rendering import ASKED, SAID, Rendering
 from contracts.conversations.thoughts import opening_mark, with_thought
 from contracts.errors import InputError
 
-BLOCKS, IN_CONTENT = "blocks", "content"  # places of reasoning without a field of its own
+BLOCKS, IN_CONTENT = "blocks", "content"  # places of reasoning that are not a field
 THOUGHT = "Placeholder-of-a-thought"
 KEY, VALUE = "placeholder_of_a_key", "Placeholder-of-a-value"
 ABSENT = "absent"
 CALLED = "placeholder_of_a_call"
-# Mistral wants nine letters; Kimi writes the name in the id alone.
+# Mistral requires nine letters; Kimi writes the name in the id alone.
 IDS = ("call00001", f"functions.{CALLED}:0")
 ROLES = {
     "developer": ("developer", "system"),
@@ -43,7 +43,7 @@ class CallForm:
     Example: DeepSeek-R1's takes `CallForm(content=None, arguments=frozenset({"text"}))`.
     """
 
-    content: str | None  # of a message with nothing but calls: None, "", or ABSENT for no such key
+    content: str | None  # text; with calls alone: None, "", or ABSENT for no such key
     arguments: frozenset[str]  # text, mapping, or both
 
 
@@ -53,24 +53,24 @@ class AcceptedForms:
     def __init__(self, rendering: Rendering) -> None:
         self._rendering = rendering
         self._roles: dict[str, str] = {}
-        self._lost: dict[Any, str] = {}  # shape of a conversation: what the template leaves out of it
+        self._lost: dict[Any, str] = {}  # shape of a conversation: its parts that the template leaves out
 
     def translated(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages as the template accepts them.
+        """Return messages in the forms that the template accepts.
 
         Raises:
-            InputError: a message has reasoning, for which the template has no place.
+            InputError: a message has reasoning, but the template has no place for it.
         """
         return [self._translated(number, message) for number, message in enumerate(messages, start=1)]
 
     def refuse_lost(self, messages: Sequence[Message], *, ask: bool) -> None:
-        """Refuse a conversation of which the template leaves out a message, or a message's calls.
+        """Refuse a conversation if the template leaves out a message, or a message's calls.
 
         Args:
-            messages: as `translated` returns them.
+            messages: from `translated`.
 
         Raises:
-            InputError: names the message and what is left out.
+            InputError: names the message and its missing part.
         """
         shape = (ask, tuple(_shape(message) for message in messages))
         if shape not in self._lost:
@@ -91,55 +91,55 @@ class AcceptedForms:
 
     @cached_property
     def reasoning(self) -> str | None:
-        """Return the template's place for reasoning: a field, BLOCKS, IN_CONTENT; None: it has none."""
+        """Return the template's place for reasoning: a field, BLOCKS, IN_CONTENT; None without a place."""
         for place in (*REASONING, BLOCKS):
             text = self._rendering.tried([ASKED, _with_reasoning(SAID, THOUGHT, place)])
             before, _, behind = text.partition(str(SAID["content"]))
             is_once = before.count(THOUGHT) == 1 and THOUGHT not in behind
-            if is_once and "'thinking'" not in before:  # no list as Python shows it
+            if is_once and "'thinking'" not in before:  # not a list as Python shows it
                 return place
         return IN_CONTENT if self._knows_thoughts else None
 
     @cached_property
     def call(self) -> CallForm | None:
-        """Return the form of calls that the template shows; None: it shows none."""
+        """Return the form of calls that the template shows; None if it shows none."""
         arguments = {"text": json.dumps({KEY: VALUE}), "mapping": {KEY: VALUE}}
         for behind in ([RESULT], []):  # some templates have no place for results
             for content in (None, "", ABSENT):
                 shown = {
-                    kind for kind, given in arguments.items() if self._shows_call(content, given, behind)
+                    kind for kind, example in arguments.items() if self._shows_call(content, example, behind)
                 }
                 if shown:
                     return CallForm(content, frozenset(shown))
         return None
 
     def call_message(self, name: str = CALLED) -> Message:
-        """Return an assistant's message that calls a tool with a placeholder, as the template accepts it."""
+        """Return an assistant's message that calls a tool with a placeholder, in the template's form."""
         return self._translated(0, _call(name, {KEY: VALUE}))
 
     @cached_property
     def _knows_thoughts(self) -> bool:
-        """Return whether prompts open a thought, or thoughts are taken out of contents."""
+        """Return whether prompts open a thought, or the template removes thoughts from contents."""
         if opening_mark(self._rendering.tried([ASKED], ask=True)):
             return True
         text = self._rendering.tried([ASKED, _with_reasoning(SAID, THOUGHT, IN_CONTENT)])
         return str(SAID["content"]) in text and THOUGHT not in text
 
     def _translated(self, number: int, message: Message) -> Message:
-        found = {**message, "role": self._role(str(message["role"]))}
-        if found["role"] != "assistant":
-            return found
-        if reasoning := reasoning_of(found):
+        translated = {**message, "role": self._role(str(message["role"]))}
+        if translated["role"] != "assistant":
+            return translated
+        if reasoning := reasoning_of(translated):
             if self.reasoning is None:
-                name = next(name for name in REASONING if found.get(name))
+                name = next(name for name in REASONING if translated.get(name))
                 raise InputError(
                     f"message {number} has {name!r}, for which this chat template has no place: put the "
                     "thought into its content, leave it out, or give model.chat.template=FILE"
                 )
-            found = _with_reasoning(found, reasoning, self.reasoning)
-        if found.get("tool_calls"):
-            return _with_calls(found, self.call or CallForm("", frozenset({"text", "mapping"})))
-        return found
+            translated = _with_reasoning(translated, reasoning, self.reasoning)
+        if translated.get("tool_calls"):
+            return _with_calls(translated, self.call or CallForm("", frozenset({"text", "mapping"})))
+        return translated
 
     def _role(self, role: str) -> str:
         if role in ROLES and role not in self._roles:
@@ -149,14 +149,14 @@ class AcceptedForms:
             behind = [] if before else [ASKED]
             self._roles[role] = role
             for form in (role, *forms):
-                said = {**RESULT, "role": form} if before else {"role": form, "content": VALUE}
-                if str(said["content"]) in self._rendering.tried([*before, said, *behind], ask=True):
+                probe = {**RESULT, "role": form} if before else {"role": form, "content": VALUE}
+                if str(probe["content"]) in self._rendering.tried([*before, probe, *behind], ask=True):
                     self._roles[role] = form
                     break
         return self._roles.get(role, role)
 
     def _shows_call(self, content: str | None, arguments: Any, behind: Sequence[Message]) -> bool:
-        """Return whether a call is shown as it is: no text in a text, no mapping as Python shows it."""
+        """Return whether the template shows a call unchanged, without a nested text or Python's mapping."""
         messages = [_without_content(_call(CALLED, arguments, name), content) for name in IDS]
         texts = [self._rendering.tried([ASKED, message, *behind]) for message in messages]
         text = next((text for text in texts if CALLED in text), "")
@@ -167,21 +167,21 @@ class AcceptedForms:
 
     def _marked(self, number: int, message: Message) -> Message:
         """Return a message with marks in place of its content and of the names in its calls."""
-        found = {name: value for name, value in message.items() if name not in REASONING}
+        marked = {name: value for name, value in message.items() if name not in REASONING}
         if message.get("content"):
-            found["content"] = f"Placeholder{number}x"
+            marked["content"] = f"Placeholder{number}x"
         if calls := message.get("tool_calls"):
-            given: Any = {KEY: VALUE}
+            arguments: Any = {KEY: VALUE}
             if self.call is not None and "mapping" not in self.call.arguments:
-                given = json.dumps(given)
-            found["tool_calls"] = [
-                _marked_call(call, f"placeholder_{number}_{place}x", given)
+                arguments = json.dumps(arguments)
+            marked["tool_calls"] = [
+                _marked_call(call, f"placeholder_{number}_{place}x", arguments)
                 for place, call in enumerate(calls)
             ]
-        return found
+        return marked
 
 
-PROBE: Mapping[str, Any] = {  # a tool that is looked for in a rendered text
+PROBE: Mapping[str, Any] = {  # the rendered text must name this tool
     "type": "function",
     "function": {
         "name": "placeholder_of_a_tool",
@@ -198,28 +198,28 @@ RESULT: Message = {
 
 
 def _with_reasoning(message: Message, thought: str, place: str) -> dict[str, Any]:
-    found = {name: value for name, value in message.items() if name not in REASONING}
+    rest = {name: value for name, value in message.items() if name not in REASONING}
     content = message.get("content") or ""
     if place == BLOCKS:
         text = [{"type": "text", "text": content}] if content else []
-        return {**found, "content": [{"type": "thinking", "thinking": thought}, *text]}
+        return {**rest, "content": [{"type": "thinking", "thinking": thought}, *text]}
     if place == IN_CONTENT:
-        return {**found, "content": with_thought(content, thought)}
-    return {**found, place: thought}
+        return {**rest, "content": with_thought(content, thought)}
+    return {**rest, place: thought}
 
 
 def _with_calls(message: Message, form: CallForm) -> dict[str, Any]:
     calls = []
     for call in message["tool_calls"]:
         function = call.get("function", call)
-        given = function.get("arguments")
-        if "text" not in form.arguments and isinstance(given, str | None):
-            given = arguments_of(given)
-        elif "mapping" not in form.arguments and not isinstance(given, str):
-            given = json.dumps(given or {}, ensure_ascii=False)
-        calls.append({**call, "function": {**function, "arguments": given}})
-    found = {**message, "tool_calls": calls}
-    return found if found.get("content") else _without_content(found, form.content)
+        arguments = function.get("arguments")
+        if "text" not in form.arguments and isinstance(arguments, str | None):
+            arguments = arguments_of(arguments)
+        elif "mapping" not in form.arguments and not isinstance(arguments, str):
+            arguments = json.dumps(arguments or {}, ensure_ascii=False)
+        calls.append({**call, "function": {**function, "arguments": arguments}})
+    translated = {**message, "tool_calls": calls}
+    return translated if translated.get("content") else _without_content(translated, form.content)
 
 
 def _without_content(message: Message, content: str | None) -> dict[str, Any]:

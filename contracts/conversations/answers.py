@@ -33,91 +33,91 @@ class Answers:
     """Layout of answers by one template.
 
     Args:
-        last: what the template writes behind an answer that nothing follows.
+        last: the template's text behind an answer that nothing follows.
     """
 
     def __init__(self, rendering: Rendering, forms: AcceptedForms, last: str) -> None:
         self._rendering, self._forms, self._last = rendering, forms, last
 
     def laid_out(
-        self, asked: Sequence[Message], answer: Message, tools: Sequence[Any] = ()
+        self, prompt: Sequence[Message], answer: Message, tools: Sequence[Any] = ()
     ) -> tuple[str, str]:
-        """Return the prompt, and the answer behind it with what the template writes at its end.
+        """Return the prompt, and the answer behind it with the template's text at its end.
 
         Raises:
-            InputError: the template leaves out a part of the answer, or has no place behind its prompt.
+            InputError: the template leaves out a part of the answer, or has no place for it.
         """
-        before, said = self._found(self._rendering, self._forms, asked, answer, tools)
-        if said is None:
-            raise InputError(self._refusal(before, asked, answer, tools))
-        return before, said
+        before, written = self._found(self._rendering, self._forms, prompt, answer, tools)
+        if written is None:
+            raise InputError(self._refusal(before, prompt, answer, tools))
+        return before, written
 
     def _found(
         self,
         rendering: Rendering,
         forms: AcceptedForms,
-        asked: Sequence[Message],
+        prompt: Sequence[Message],
         answer: Message,
         tools: Sequence[Any],
     ) -> tuple[str, str | None]:
-        *given, last = forms.translated([*asked, answer])
-        before = rendering.text(given, tools, ask=True)
-        said = _behind(before, rendering.text([*given, last], tools, ask=False), answer)
-        if said is None and opening_mark(before):
+        *translated, last = forms.translated([*prompt, answer])
+        before = rendering.text(translated, tools, ask=True)
+        written = _behind(before, rendering.text([*translated, last], tools, ask=False), answer)
+        if written is None and opening_mark(before):
             return before, self._in_the_thought(before, last)
-        if said is None:  # it rewrites what stands before an answer
+        if written is None:  # it rewrites the text before an answer
             alone = rendering.text([ASKED], ask=True)
-            said = _behind(alone, rendering.text([ASKED, last], ask=False), answer)
-        return before, said
+            written = _behind(alone, rendering.text([ASKED, last], ask=False), answer)
+        return before, written
 
     def _in_the_thought(self, before: str, answer: Message) -> str | None:
-        """Return an answer that begins inside of the prompt's thought; None: it has no thought."""
+        """Return an answer that begins inside the prompt's thought; None if it has no thought."""
         content = answer.get("content") or ""
         if answer.get("tool_calls") or not isinstance(content, str) or behind_thought(content) == content:
             return None
         rest = without_opening(content)
         return (rest.lstrip() if before[-1].isspace() else rest) + self._last
 
-    def _refusal(self, before: str, asked: Sequence[Message], answer: Message, tools: Sequence[Any]) -> str:
+    def _refusal(self, before: str, prompt: Sequence[Message], answer: Message, tools: Sequence[Any]) -> str:
         thinks = _thinks(answer)
         if (mark := opening_mark(before)) and not thinks:
-            told = f"the prompt ends in {mark!r}, which opens a thought, and this answer has none"
+            problem = f"the prompt ends in {mark!r}, which opens a thought, and this answer has none"
             expected = f"an answer that begins with a thought, {mark}…"
         elif thinks and EMPTY_AT_THE_END.search(before):
-            told = "the prompt ends with an empty thought, and this answer has a thought of its own"
+            problem = "the prompt ends with an empty thought, and this answer has a thought of its own"
             expected = "an answer without it"
         else:
-            told = f"the chat template leaves out {self._lost(asked, answer)} in this answer"
+            problem = f"the chat template leaves out {self._lost(prompt, answer)} in this answer"
             expected = "an answer without it"
-        option = self._option(asked, answer, tools)
+        option = self._option(prompt, answer, tools)
         if option:
-            return f"{told}: {option} lets the template write it"
-        return f"{told}: expected {expected}, or model.chat.template=FILE with a place for it"
+            return f"{problem}: {option} lets the template write it"
+        return f"{problem}: expected {expected}, or model.chat.template=FILE with a place for it"
 
-    def _lost(self, asked: Sequence[Message], answer: Message) -> str:
-        whole = self._rendering.text(self._forms.translated([*asked, answer]), ask=False)
+    def _lost(self, prompt: Sequence[Message], answer: Message) -> str:
+        whole = self._rendering.text(self._forms.translated([*prompt, answer]), ask=False)
         return " and ".join(_missing(answer, whole)) or "its beginning"
 
-    def _option(self, asked: Sequence[Message], answer: Message, tools: Sequence[Any]) -> str:
-        """Return the option with which the template has a place for the answer; "" where there is none."""
+    def _option(self, prompt: Sequence[Message], answer: Message, tools: Sequence[Any]) -> str:
+        """Return the option that gives the template a place for the answer; "" without one."""
         for switch in SWITCHES:
             rendering = self._rendering.with_options(switch)
             try:
-                _, said = self._found(rendering, AcceptedForms(rendering), asked, answer, tools)
+                _, written = self._found(rendering, AcceptedForms(rendering), prompt, answer, tools)
             except InputError:
                 continue
-            if said is not None:
+            if written is not None:
                 ((name, value),) = switch.items()
                 return f"model.chat.options.{name}={str(value).lower()}"
         return ""
 
 
 def _behind(before: str, whole: str, answer: Message) -> str | None:
-    """Return what the template writes behind a prompt; None where it is not the whole answer."""
+    """Return the template's text behind a prompt; None if it is not the whole answer."""
     starts = [before] if _thinks(answer) else [before, EMPTY_AT_THE_END.sub("", before)]
     for start in starts:
-        if whole.startswith(start) and not _missing(answer, said := whole.removeprefix(start)):
-            return said
+        if whole.startswith(start) and not _missing(answer, written := whole.removeprefix(start)):
+            return written
     return None
 
 
@@ -125,9 +125,9 @@ def _thinks(answer: Message) -> bool:
     return any(name == THOUGHT for name, _ in _parts(answer))
 
 
-def _missing(answer: Message, said: str) -> list[str]:
+def _missing(answer: Message, text: str) -> list[str]:
     """Return the parts of an answer that a rendered text lacks, in words."""
-    return list(dict.fromkeys(name for name, part in _parts(answer) if part not in said))
+    return list(dict.fromkeys(name for name, part in _parts(answer) if part not in text))
 
 
 def _parts(answer: Message) -> list[tuple[str, str]]:

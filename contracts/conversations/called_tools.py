@@ -13,7 +13,7 @@ EXAMPLE = '{"name": "a tool", "arguments": {"an argument": "a value"}}'
 def called(calls: Any, call: Any, where: str, keeps_nulls: bool = False) -> list[dict[str, Any]]:
     """Return an assistant's calls as `{"type": "function", "function": {"name": …, "arguments": …}}`.
 
-    Arguments stay as they are, a mapping or JSON in a text: a template takes one of them, or both.
+    Arguments stay unchanged, a mapping or JSON in a text: a template takes one of them, or both.
 
     Args:
         calls: the value of `tool_calls`.
@@ -21,47 +21,47 @@ def called(calls: Any, call: Any, where: str, keeps_nulls: bool = False) -> list
         keeps_nulls: whether a null is an argument's value; otherwise a table's column added it.
 
     Raises:
-        InputError: they are no calls.
+        InputError: they are not calls.
 
     >>> called(None, {"name": "now", "arguments": "{}"}, "here")
     [{'type': 'function', 'function': {'name': 'now', 'arguments': '{}'}}]
     """
-    given = [call] if call and not calls else calls or []
-    if not isinstance(given, list):
-        raise InputError(f"{where}: expected a list of calls such as {EXAMPLE}, got {given!r:.200}")
-    return [_one(each, where, keeps_nulls) for each in given]
+    tool_calls = [call] if call and not calls else calls or []
+    if not isinstance(tool_calls, list):
+        raise InputError(f"{where}: expected a list of calls such as {EXAMPLE}, got {tool_calls!r:.200}")
+    return [_one(tool_call, where, keeps_nulls) for tool_call in tool_calls]
 
 
 def of_text(content: Any, where: str, keeps_nulls: bool = False) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return what stands before calls that are the content of a message of their own, and the calls.
+    """Return the calls in the content of a message for calls alone, and the text before them.
 
     >>> of_text('{"name": "now", "arguments": {}}', "here")[1][0]["function"]
     {'name': 'now', 'arguments': {}}
 
     Raises:
-        InputError: the content is no call, nor a list of calls, in JSON.
+        InputError: the content is neither a call nor a list of calls, in JSON.
     """
     before, value = None, content
     if isinstance(content, str):
-        text = behind_thought(content) or ""  # LLaMA-Factory lets a thought stand in front of it
+        text = behind_thought(content) or ""  # LLaMA-Factory allows a thought before it
         before = content.removesuffix(text).strip() or None
         try:
             value = json.loads(text)
         except ValueError:
             raise InputError(f"{where}: expected a call such as {EXAMPLE}, got {content!r:.200}") from None
-        keeps_nulls = True  # a table adds none inside of a text
+        keeps_nulls = True  # a table adds no nulls inside a text
     calls = called(value if isinstance(value, list) else [value], None, where, keeps_nulls)
-    return before, [{"id": "", **call} for call in calls]  # `numbered` gives it one
+    return before, [{"id": "", **call} for call in calls]  # `numbered` sets the id
 
 
 def numbered(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give ids of nine letters, as Mistral wants them, to calls of `of_text` and to their results.
+    """Set ids of nine letters, which Mistral requires, in calls of `of_text` and in their results.
 
     >>> call = {"id": "", "function": {"name": "now"}}
     >>> numbered([{"role": "assistant", "tool_calls": [call]}, {"role": "tool"}])[1]
     {'tool_call_id': 'call00001', 'name': 'now', 'role': 'tool'}
     """
-    found: list[dict[str, Any]] = []
+    with_ids: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []
     count = 0
     for message in messages:
@@ -75,25 +75,25 @@ def numbered(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         elif message["role"] == "tool" and waiting:
             call = waiting.pop(0)
             message = {"tool_call_id": call["id"], "name": call["function"]["name"]} | message
-        found.append(message)
-    return found
+        with_ids.append(message)
+    return with_ids
 
 
-def arguments_of(given: Any) -> Any:
-    """Return a call's arguments as a value; a text that is no JSON stays as it is.
+def arguments_of(arguments: Any) -> Any:
+    """Return a call's arguments as a value; a text that is not JSON stays unchanged.
 
     >>> arguments_of('{"city": "Rome"}'), arguments_of(None), arguments_of("Rome")
     ({'city': 'Rome'}, {}, 'Rome')
 
     Raises:
-        InputError: the text is nested too deeply to be read.
+        InputError: the text is nested too deeply for the parser.
     """
-    if not isinstance(given, str):
-        return given or {}
+    if not isinstance(arguments, str):
+        return arguments or {}
     try:
-        return json.loads(given) if given.strip() else {}
+        return json.loads(arguments) if arguments.strip() else {}
     except ValueError:
-        return given
+        return arguments
     except RecursionError:
         raise InputError("the arguments of a call are nested too deeply") from None
 
@@ -105,8 +105,8 @@ def without_nulls(value: Any) -> Any:
     {'b': [{'c': 1}]}
     """
     if isinstance(value, Mapping):
-        return {name: without_nulls(each) for name, each in value.items() if each is not None}
-    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: without_nulls(field) for name, field in value.items() if field is not None}
+    return [without_nulls(element) for element in value] if isinstance(value, list) else value
 
 
 def _one(call: Any, where: str, keeps_nulls: bool) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Rendering of conversations by chat templates: the one place where messages become tokens.
+"""Rendering of conversations by chat templates: only here do messages become tokens.
 
 Train, evaluate, generate, chat and annotate all read prompts through `Chat`, so that they read the same. A
-template is text in Jinja, which transformers renders in its sandbox. Special tokens are the template's own:
-the tokenizer adds none, so that there is one beginning token and not two.
+template is text in Jinja, which transformers renders in its sandbox. The template writes the special tokens;
+the tokenizer adds none, so that there are not two beginning tokens.
 
-A later turn is rendered as a piece of its own, behind the tokens that were drawn:
+Each later turn is rendered separately, behind the drawn tokens:
 
     tokens(messages)  answer  closing(answer)  turn([user])  answer  closing(answer)  turn([user])  …
 """
@@ -40,7 +40,7 @@ class Chat:
     "<|system|>Be brief.<end><|user|>Hi!<end><|assistant|>".
 
     Raises:
-        InputError: there is no template, or it has no place for the system message.
+        InputError: the tokenizer has no template, or the template has no place for the system message.
     """
 
     def __init__(self, tokenizer: Any, form: ChatForm) -> None:
@@ -59,8 +59,8 @@ class Chat:
             ask: end where the assistant's answer begins.
 
         Raises:
-            InputError: the template refuses the conversation, or has no place for a part of it; says what to
-                do.
+            InputError: the template refuses the conversation, or has no place for a part of it; names a
+                remedy.
         """
         return self._rendering.text(self._forms.translated(messages), tools, ask=ask)
 
@@ -68,11 +68,11 @@ class Chat:
         """Return a conversation's tokens, up to where the assistant's answer begins.
 
         Raises:
-            InputError: as `text`; or the template leaves out a message.
+            InputError: as for `text`; or the template leaves out a message.
         """
-        said = self._forms.translated(messages)
-        rendered = self._rendering.text(said, tools, ask=True)
-        self._forms.refuse_lost(said, ask=True)
+        translated = self._forms.translated(messages)
+        rendered = self._rendering.text(translated, tools, ask=True)
+        self._forms.refuse_lost(translated, ask=True)
         return self.encode(rendered)
 
     def of_prompt(self, prompt: Prompt) -> Tokens:
@@ -87,10 +87,10 @@ class Chat:
             raise InputError(f"prompt {prompt.id}: {error}") from None
 
     def turn(self, messages: Sequence[Message]) -> Tokens:
-        """Return the tokens of messages that follow a closed answer, up to where the next answer begins.
+        """Return the tokens of messages that follow a closed answer, up to the begin of the next answer.
 
         Raises:
-            InputError: the template has no place between an answer and the message behind it.
+            InputError: the template has no place between an answer and the next message.
         """
         return self._encoding.behind(self._ends.closing, self.turn_text(messages))
 
@@ -102,14 +102,14 @@ class Chat:
         return rest.removeprefix(self._ends.closing)
 
     def closing(self, answer: Sequence[int]) -> Tokens:
-        """Return the tokens between an answer and the next message, without those that the answer has."""
+        """Return the tokens between an answer and the next message, except those that the answer has."""
         return self._ends.left(tuple(answer))
 
     def following(self, answer: Sequence[int], turn: Tokens) -> Tokens:
-        """Return the tokens of a turn behind an answer, with what closes the answer, and nothing twice.
+        """Return a turn's tokens behind an answer, with the answer's closing tokens, and no token twice.
 
-        Where a template writes no mark behind answers, a model may end its own by drawing the first token of
-        the next message, as GLM does with <|user|> and <|observation|>.
+        If a template writes no mark behind answers, a model may end its answer with the first token of the
+        next message, as GLM does with <|user|> and <|observation|>.
         """
         return self._ends.following(tuple(answer), turn)
 
@@ -117,7 +117,7 @@ class Chat:
         """Return an answer to a question as the model would generate it, its end included.
 
         Raises:
-            InputError: as `answer_to`.
+            InputError: as for `answer_to`.
         """
         return self._answer([ASKED], {"role": "assistant", "content": text.strip()}, ())
 
@@ -125,7 +125,7 @@ class Chat:
         """Return the answer to a prompt as the model would generate it, its end included.
 
         Args:
-            response: its text; the prompt's meta data has its message, where that is more than a text.
+            response: its text; if it is more than a text, the prompt's meta data has its message.
 
         Raises:
             InputError: the template leaves out a part of the answer, or has no place for it behind the
@@ -142,7 +142,7 @@ class Chat:
             raise InputError(f"the response to prompt {prompt.id}: {error}") from None
 
     def message(self, answer: Sequence[int]) -> Message:
-        """Return the model's answer as a message, for templates that lay out earlier answers anew.
+        """Return the model's answer as a message, for templates that render earlier answers again.
 
         An answer in gpt-oss's channels is divided into `thinking` and `content`; other templates find the
         thinking in the content themselves.
@@ -165,7 +165,7 @@ class Chat:
 
     @property
     def end_token(self) -> int | None:
-        """Return the token with which the template ends an answer; None where it is no special token."""
+        """Return the special token with which the template ends an answer; None without one."""
         return self._ends.token
 
     @property
@@ -187,7 +187,7 @@ class Chat:
         return self._encoding.shown(token)
 
     def pieces(self, text: str) -> list[str]:
-        """Return a text cut between its tokens; together the pieces are the text again."""
+        """Return a text cut between its tokens; joined, the pieces are the text again."""
         return self._encoding.pieces(text)
 
     def encode(self, text: str) -> Tokens:
@@ -198,17 +198,17 @@ class Chat:
     def _answers(self) -> Answers:
         return Answers(self._rendering, self._forms, self._ends.last)
 
-    def _answer(self, asked: Sequence[Message], message: Message, tools: Sequence[Any]) -> Tokens:
-        before, said = self._answers.laid_out(asked, message, tools)
-        return self._ends.ended(before, said, calls=bool(message.get("tool_calls")))
+    def _answer(self, prompt: Sequence[Message], message: Message, tools: Sequence[Any]) -> Tokens:
+        before, written = self._answers.laid_out(prompt, message, tools)
+        return self._ends.ended(before, written, calls=bool(message.get("tool_calls")))
 
     def _refuse_lost_system(self) -> None:
-        """Refuse a template that leaves out the system message; its own default may be the same words."""
+        """Refuse a template that leaves out the system message; its default may have the same words."""
         assert self._form.system is not None
         with_system = self.text([ASKED])
         try:
             without = Chat(self._tokenizer, replace(self._form, system=None)).text([ASKED])
-        except InputError:  # it needs one
+        except InputError:  # the template requires one
             return
         if with_system == without and self._form.system.strip() not in with_system:
             raise InputError(

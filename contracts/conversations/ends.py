@@ -1,4 +1,4 @@
-"""Ends of answers: what a template writes behind them, and the tokens at which the model stops.
+"""Ends of answers: the template's text behind them, and the tokens at which the model stops.
 
 template | behind an answer that nothing follows | before the next message
 --- | --- | ---
@@ -56,12 +56,12 @@ class Ends:
 
     @property
     def token(self) -> int | None:
-        """Return the token with which the template ends an answer; None where it is no mark."""
+        """Return the special token with which the template ends an answer; None without one."""
         tokens = self._last[:1] or self._closing[:1]
         return tokens[0] if tokens and self._encoding.is_mark(tokens[0]) else None
 
     def left(self, answer: Tokens) -> Tokens:
-        """Return the tokens between an answer and the next message, without those that the answer has."""
+        """Return the tokens between an answer and the next message, except those that the answer has."""
         for count in range(max(len(self._closing), len(self._last)), 0, -1):
             end = answer[-count:]
             if end == self._closing[:count]:
@@ -75,7 +75,7 @@ class Ends:
         return self._closing[1:] if ends_otherwise else self._closing
 
     def following(self, answer: Tokens, turn: Tokens) -> Tokens:
-        """Return the tokens of a turn behind an answer, with what closes the answer, and nothing twice."""
+        """Return a turn's tokens behind an answer, with the answer's closing tokens, and no token twice."""
         is_drawn = not self._closing and turn and answer[-1:] == turn[:1] and self._encoding.is_mark(turn[0])
         return turn[1:] if is_drawn else self.left(answer) + turn
 
@@ -86,17 +86,17 @@ class Ends:
         end = next((end for end in ends if end and answer[-len(end) :] == end), ())
         return answer[: len(answer) - len(end)]
 
-    def ended(self, before: str, said: str, *, calls: bool) -> Tokens:
-        """Return the tokens of an answer behind its prompt, up to the one at which the model stops.
+    def ended(self, before: str, written: str, *, calls: bool) -> Tokens:
+        """Return the tokens of an answer behind its prompt, up to the token at which the model stops.
 
         Args:
-            said: the answer with all that the template writes behind it.
+            written: the answer with all of the template's text behind it.
             calls: whether the answer calls tools, so that their results follow.
         """
-        if self.last and said.endswith(self.last):
-            body = self._encoding.behind(before, said.removesuffix(self.last))
+        if self.last and written.endswith(self.last):
+            body = self._encoding.behind(before, written.removesuffix(self.last))
             return body + self._up_to_the_stop(self._last)
-        body = self._encoding.behind(before, said.rstrip())
+        body = self._encoding.behind(before, written.rstrip())
         if marks := self._encoding.marks_at_the_end(body):
             kept = self._up_to_the_stop(marks)
             if kept[-1] in self._stops:
@@ -110,8 +110,8 @@ class Ends:
             InputError: the template leaves out answers.
         """
         translated = self._forms.translated(messages)
-        _, found, rest = self._rendering.text(translated, ask=ask).rpartition(str(SAID["content"]))
-        if not found:
+        _, placeholder, rest = self._rendering.text(translated, ask=ask).rpartition(str(SAID["content"]))
+        if not placeholder:
             raise not_in_turns()
         return rest
 
@@ -125,13 +125,13 @@ class Ends:
 
     @cached_property
     def _behind_calls(self) -> Tokens:
-        """Return the token at which the model stops behind a call; () where there is none."""
+        """Return the token at which the model stops behind a call; () without one."""
         text = self._rendering.tried([ASKED, self._forms.call_message()])
         marks = self._encoding.marks_at_the_end(self._encoding.tokens(text.rstrip()))
         return tuple(token for token in marks if token in self._stops)[:1]
 
     def _before_the_next(self, between: str) -> str:
-        """Return what stands between an answer and the beginning that a first message has, too."""
+        """Return the text between an answer and the opening text that first messages have too."""
         opening = self._rendering.text([ASKED], ask=True).partition(MARK)[0]
         tokens, first = self._encoding.tokens(between), self._encoding.tokens(opening)
         pairs = zip(reversed(tokens), reversed(first), strict=False)
@@ -140,7 +140,7 @@ class Ends:
         return before if between.startswith(before) else ""
 
     def _up_to_the_stop(self, marks: Tokens) -> Tokens:
-        """Return marks behind an answer up to the one at which the model stops, else up to the first."""
+        """Return marks behind an answer up to the first at which the model stops, else up to the first."""
         places = [place for place, token in enumerate(marks) if token in self._stops]
         places += [place for place, token in enumerate(marks) if self._encoding.is_mark(token)]
         if places:
@@ -148,14 +148,14 @@ class Ends:
         return self._encoding.tokens(self.last.rstrip()) + self._stops[:1]  # a mark in letters, or none
 
     def _drawn_mark(self, role: str) -> Tokens:
-        """Return the next message's mark, if the model stops at it; else the tokenizer's end token."""
+        """Return the next message's mark if the model stops at it; else the tokenizer's end token."""
         text = self._rendering.tried([ASKED, SAID, {**ASKED, "role": role}], ask=True)
         mark = self._encoding.tokens(text.rpartition(str(SAID["content"]))[2])[:1]
         return mark if mark and mark[0] in self._stops else self._stops[:1]
 
 
 def not_in_turns() -> InputError:
-    """Return the refusal of a template that has no end between an answer and what follows."""
+    """Return the refusal of a template without an end between an answer and the next message."""
     return InputError(
         "this chat template can't be continued turn by turn: it leaves out answers, or writes no mark behind "
         "them. model.chat.history=template renders every turn anew; or model.chat.template=FILE"

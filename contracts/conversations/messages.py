@@ -1,7 +1,7 @@
 """Conversations as lists of messages, in the common forms of data sets.
 
-A prompt's conversation is in its meta data, under `messages`, with the tools that the model may call under
-`tools`. So rewards see both, and data sets keep both. A response that is more than a text has a key, too.
+A prompt's conversation is in its meta data under `messages`, and the model's tools under `tools`. So rewards
+see both, and data sets keep both. A response that is more than a text has a key, too.
 
 roles | read as
 --- | ---
@@ -44,14 +44,14 @@ def is_conversation(value: Any) -> bool:
     """
     if not isinstance(value, list | tuple) or not value:
         return False
-    return all(isinstance(each, Mapping) and bool({"role", "from"} & each.keys()) for each in value)
+    return all(isinstance(message, Mapping) and bool({"role", "from"} & message.keys()) for message in value)
 
 
 def conversation(value: Any, where: str, keeps_nulls: bool = False) -> list[dict[str, Any]]:
     """Return messages in one form: with `role` and `content`, and without empty fields.
 
-    Messages as ShareGPT has them (`from`, `value`) are renamed, and lists of text parts joined. Calls have
-    one form, with their arguments as the data has them; a message of calls alone has null as its content.
+    ShareGPT's keys (`from`, `value`) are renamed, and lists of text parts joined. Calls have one form, with
+    the data's arguments; a message with calls alone has null as its content.
 
     >>> conversation([{"from": "human", "value": "Hi!"}], "here")
     [{'role': 'user', 'content': 'Hi!'}]
@@ -63,13 +63,13 @@ def conversation(value: Any, where: str, keeps_nulls: bool = False) -> list[dict
         keeps_nulls: whether a null argument of a call is a value; otherwise a table's column added it.
 
     Raises:
-        InputError: `value` is no list of messages, or nested too deeply; the message begins with `where`.
+        InputError: `value` is not a list of messages, or nested too deeply; the message begins with `where`.
     """
     try:
         if not is_conversation(value):
             raise InputError(f"{where}: expected a list of messages such as {EXAMPLE}, got {value!r:.200}")
         numbers = enumerate(value, start=1)
-        read = [_message(each, f"{where}, message {number}", keeps_nulls) for number, each in numbers]
+        read = [_message(message, f"{where}, message {number}", keeps_nulls) for number, message in numbers]
     except RecursionError:
         raise InputError(f"{where}: a message or the JSON of a call is nested too deeply") from None
     return numbered(_turns(read))
@@ -81,7 +81,7 @@ def text_of(messages: Sequence[Message]) -> str:
     >>> text_of([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi!"}])
     'Be brief.\\nHi!'
     """
-    return "\n".join(said for message in messages if (said := str(message.get("content") or "")))
+    return "\n".join(content for message in messages if (content := str(message.get("content") or "")))
 
 
 def spoken(message: Message) -> str:
@@ -91,22 +91,25 @@ def spoken(message: Message) -> str:
     'Hm.\\n<tool_call>\\n{"name": "now", "arguments": {}}\\n</tool_call>'
     """
     functions = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    calls = [{"name": each["name"], "arguments": arguments_of(each.get("arguments"))} for each in functions]
+    calls = [
+        {"name": function["name"], "arguments": arguments_of(function.get("arguments"))}
+        for function in functions
+    ]
     lines = [f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls]
     content, thought = str(message.get("content") or ""), reasoning_of(message).strip()
-    said = "\n".join(filter(None, (content, *lines)))
-    return with_thought(said, thought) if thought else said
+    text = "\n".join(filter(None, (content, *lines)))
+    return with_thought(text, thought) if thought else text
 
 
 def response_meta(answer: Message) -> dict[str, Message]:
-    """Return the meta data of a prompt whose response is this answer; {} where its text alone is as good."""
+    """Return the meta data of a prompt with this answer as its response; {} if its text alone suffices."""
     content = answer.get("content") or ""
     is_text = content == content.strip() and not reasoning_of(answer) and not answer.get("tool_calls")
     return {} if is_text else {RESPONSE: answer}
 
 
 def reasoning_of(message: Message) -> str:
-    """Return the thought that a message has beside its content; "" where it has none.
+    """Return a message's thought beside its content; "" without one.
 
     >>> reasoning_of({"role": "assistant", "thinking": "3 + 4", "content": "7"})
     '3 + 4'
@@ -115,50 +118,50 @@ def reasoning_of(message: Message) -> str:
 
 
 def _turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages in which calls with a role of their own belong to the assistant's turn before them."""
-    found: list[dict[str, Any]] = []
+    """Return messages with calls of a separate role joined to the assistant's turn before them."""
+    turns: list[dict[str, Any]] = []
     for message in messages:
-        before = found[-1] if found else None
+        before = turns[-1] if turns else None
         if message["role"] == CALLS:
             message = {**message, "role": "assistant"}
             if before is not None and before["role"] == "assistant":
                 calls = [*before.get("tool_calls", ()), *message["tool_calls"]]
                 text = "".join(filter(None, (before["content"], message["content"]))) or None
                 message = {**message, **before, "content": text, "tool_calls": calls}
-                found.pop()
-        found.append(message)
-    return found
+                turns.pop()
+        turns.append(message)
+    return turns
 
 
-def _message(given: Mapping[str, Any], where: str, keeps_nulls: bool) -> dict[str, Any]:
-    found = {name: value for name, value in given.items() if value is not None}
-    if "role" not in found and "from" not in found:
-        raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {dict(given)!r:.200}")
-    if "role" not in found:
-        found = {"role": found.pop("from"), "content": found.pop("value", None), **found}
-    name = str(found["role"])
+def _message(message: Mapping[str, Any], where: str, keeps_nulls: bool) -> dict[str, Any]:
+    fields = {name: value for name, value in message.items() if value is not None}
+    if "role" not in fields and "from" not in fields:
+        raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {dict(message)!r:.200}")
+    if "role" not in fields:
+        fields = {"role": fields.pop("from"), "content": fields.pop("value", None), **fields}
+    name = str(fields["role"])
     role = name if name in ROLES else OTHER_NAMES.get(name.lower(), name.lower())
     if role == CALLS:
-        content, calls = of_text(found.get("content"), where, keeps_nulls)
-        return {**found, "role": role, "content": content, "tool_calls": calls}
+        content, calls = of_text(fields.get("content"), where, keeps_nulls)
+        return {**fields, "role": role, "content": content, "tool_calls": calls}
     if role not in ROLES:
         raise InputError(f"{where}: expected a role, one of {', '.join(ROLES)}; got {name!r:.80}")
-    content = _content(found.get("content"), where)
-    has_calls = "tool_calls" in found  # clients send an empty list beside a null content
-    calls = called(found.pop("tool_calls", None), found.pop("function_call", None), where, keeps_nulls)
+    content = _content(fields.get("content"), where)
+    has_calls = "tool_calls" in fields  # clients send an empty list beside a null content
+    calls = called(fields.pop("tool_calls", None), fields.pop("function_call", None), where, keeps_nulls)
     if content is None and not calls and has_calls:
         content = ""
     elif content is None and not calls:
-        raise InputError(f"{where}: expected a text under 'content', got {dict(given)!r:.200}")
-    found |= {"tool_calls": calls} if calls else {}
-    return with_one_thought({**found, "role": role, "content": content}, where)
+        raise InputError(f"{where}: expected a text under 'content', got {dict(message)!r:.200}")
+    fields |= {"tool_calls": calls} if calls else {}
+    return with_one_thought({**fields, "role": role, "content": content}, where)
 
 
 def with_one_thought(message: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a message without empty reasoning, and without reasoning that its content has, too.
+    """Return a message without empty reasoning, and without reasoning that its content repeats.
 
     Raises:
-        InputError: it has two thoughts.
+        InputError: the message has two thoughts.
     """
     names = [name for name in REASONING if name in message]
     if not names:

@@ -15,20 +15,20 @@ from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import Message
 from contracts.errors import InputError
 
-# Contents whose places are looked for in a rendered text.
+# Contents whose places the code seeks in a rendered text.
 ASKED: Message = {"role": "user", "content": "Placeholder-of-a-question"}
 SAID: Message = {"role": "assistant", "content": "Placeholder-of-an-answer"}
 SYSTEM_ROLES = ("system", "developer")
-LONGEST_S = 30.0  # of one conversation
+LONGEST_S = 30.0  # limit for one conversation
 MOST_CHARACTERS = 50_000_000
 OTHER = "; model.chat.template=FILE takes another template, none plain text"
 
 
 class Rendering:
-    """Renderer of messages for one tokenizer; the settings' system message stands in front of them.
+    """Renderer of messages for one tokenizer; the settings' system message comes before them.
 
     Raises:
-        InputError: there is no template.
+        InputError: the tokenizer has no template.
     """
 
     def __init__(self, tokenizer: Any, form: ChatForm) -> None:
@@ -38,9 +38,9 @@ class Rendering:
                 "model.chat.template=none for plain text"
             )
         self._tokenizer, self.form = tokenizer, form
-        # A day of its own for each start: a run that is at work at midnight goes on with its day.
+        # Each start fixes one day, so that a run that goes past midnight keeps its day.
         self._now = datetime.now() if form.date is None else datetime.combine(form.date, time())
-        # True: a rendered text names the day of its rendering, and the settings name none.
+        # True: a rendered text names its day of rendering, and the settings name no day.
         self.changes_daily = False
 
     def text(self, messages: Sequence[Message], tools: Sequence[Any] = (), *, ask: bool) -> str:
@@ -51,13 +51,13 @@ class Rendering:
             ask: end where the assistant's answer begins.
 
         Raises:
-            InputError: the template refuses the conversation; says what to do.
+            InputError: the template refuses the conversation; names a remedy.
         """
-        said = [dict(message) for message in (*self._opening(messages), *messages)]
+        conversation = [dict(message) for message in (*self._opening(messages), *messages)]
         try:
             with _ended_after(LONGEST_S):
                 rendered = self._tokenizer.apply_chat_template(
-                    said,
+                    conversation,
                     tools=list(tools) or None,
                     chat_template=self.form.template,
                     tokenize=False,
@@ -67,20 +67,20 @@ class Rendering:
         except _TookTooLong:
             raise InputError(f"the chat template was ended: {LONGEST_S:g} s were not enough{OTHER}") from None
         except Exception as error:  # a template may raise anything
-            raise InputError(_refusal(error, said)) from None
+            raise InputError(_refusal(error, conversation)) from None
         if len(rendered) > MOST_CHARACTERS:
             raise InputError(f"the chat template writes {len(rendered):,} characters for one text{OTHER}")
         return str(rendered)
 
     def tried(self, messages: Sequence[Message], tools: Sequence[Any] = (), *, ask: bool = False) -> str:
-        """Return the text of placeholders; "" where the template refuses them."""
+        """Return the text of placeholders; "" if the template refuses them."""
         try:
             return self.text(messages, tools, ask=ask)
         except InputError:
             return ""
 
     def with_options(self, options: Mapping[str, Any]) -> "Rendering":
-        """Return a renderer whose template is given more options."""
+        """Return a renderer with more options for its template."""
         form = replace(self.form, options={**self.form.options, **options})
         return Rendering(self._tokenizer, form)
 
@@ -96,12 +96,12 @@ class Rendering:
 
 
 class _TookTooLong(Exception):
-    """The end of a template that runs on and on."""
+    """The end of a template that runs too long."""
 
 
 @contextlib.contextmanager
 def _ended_after(seconds: float) -> Iterator[None]:
-    """Raise _TookTooLong in this thread between two steps of Python, once the time is over."""
+    """Raise _TookTooLong in this thread between two steps of Python, after the time."""
     thread, is_over, lock = threading.get_ident(), False, threading.Lock()
 
     def end() -> None:
@@ -123,10 +123,10 @@ def _ended_after(seconds: float) -> Iterator[None]:
 
 def _refusal(error: Exception, messages: Sequence[Message]) -> str:
     roles = [str(message["role"]) for message in messages]
-    told = f"the chat template refuses a conversation of {', '.join(roles)}: {error}"
+    problem = f"the chat template refuses a conversation of {', '.join(roles)}: {error}"
     if roles[0] in SYSTEM_ROLES:
-        return f"{told}. If it takes no system message, leave out model.chat.system, or those of the data"
+        return f"{problem}. If it takes no system message, leave out model.chat.system, or those of the data"
     return (
-        f"{told}. If it needs a system message, give model.chat.system=TEXT; model.chat.template=FILE takes "
-        "another template, none plain text"
+        f"{problem}. If it needs a system message, give model.chat.system=TEXT; model.chat.template=FILE "
+        "takes another template, none plain text"
     )

@@ -1,4 +1,4 @@
-"""The marks between which models think, and a response without its thoughts.
+"""Marks between which models think, and a response without its thoughts.
 
 form | models
 --- | ---
@@ -16,7 +16,7 @@ form | models
 `Here are my reasoning steps:…[BEGIN FINAL RESPONSE]` | Apriel
 `Here is my thought process:…Here is my response:` | Granite 3.2
 
-Where a chat template ends the prompt in an opening mark, a response begins inside of the thought.
+If a chat template ends the prompt in an opening mark, a response begins inside the thought.
 """
 
 import re
@@ -36,7 +36,7 @@ PAIRS = (
     (TO_CHANNEL.format("analysis|commentary"), TO_CHANNEL.format("final")),
     (r"\AHere are my reasoning steps:", r"\[BEGIN FINAL RESPONSE\]"),
 )
-# Words close a thought only where words opened it: a letter may hold them, too.
+# Words close a thought only if words opened it, because a letter may hold them, too.
 WORDS = (
     (r"\Aanalysis(?-i:(?=[A-Z]))", r"assistantfinal"),
     (r"\A\s*Here(?: is|'s) my thought process:", r"Here(?: is|'s) my response:"),
@@ -58,7 +58,7 @@ TEMPLATES_ENDS = re.compile(r"(?:<\|(?:end|return|call)\|>|\[END FINAL RESPONSE\
 
 
 def behind_thought(text: str, opened: bool = False) -> str | None:
-    """Return a response without its thoughts; None if it ends inside of one, so that nothing was answered.
+    """Return a response without its thoughts; None if it ends inside a thought, and so has no answer.
 
     >>> [behind_thought(text) for text in ("<think>3 or 4?</think> It is 4.", "<think>3 or 4", "4")]
     [' It is 4.', None, '4']
@@ -88,7 +88,7 @@ def behind_thought(text: str, opened: bool = False) -> str | None:
 
 
 def opening_mark(prompt: str) -> str | None:
-    r"""Return the mark with which a prompt opens the thought; None if it opens none.
+    r"""Return the mark with which a prompt opens the thought; None without one.
 
     >>> opening_mark("What is 2 + 2?<|Assistant|><think>\n"), opening_mark("<think>\n\n</think>\n\n")
     ('<think>', None)
@@ -98,7 +98,7 @@ def opening_mark(prompt: str) -> str | None:
 
 
 def without_opening(text: str) -> str:
-    r"""Return a response without the mark that opens its thought, for a prompt that has this mark already.
+    r"""Return a response without the mark that opens its thought, for a prompt that ends in this mark.
 
     >>> without_opening("<think>\n3 or 4?</think> It is 4."), without_opening("3 or 4?</think> It is 4.")
     ('\n3 or 4?</think> It is 4.', '3 or 4?</think> It is 4.')
@@ -116,6 +116,6 @@ def with_thought(content: str, thought: str, mark: str = "<think>") -> str:
 
 
 def _is_quoted(text: str, mark: re.Match[str]) -> bool:
-    """Return whether a text speaks of a mark, as in `text.split("</think>")`."""
+    """Return whether a text mentions a mark, as in `text.split("</think>")`."""
     before, behind = text[max(0, mark.start() - 1) : mark.start()], text[mark.end() : mark.end() + 1]
     return before == behind and before in QUOTES and before != ""

@@ -1,1 +1,1 @@
-"""Addresses, tokens and groups of processes: what every service of ours shares."""
+"""Addresses, tokens and groups of processes, shared by all of our services."""

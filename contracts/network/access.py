@@ -13,7 +13,7 @@ from contracts.secrets.secret_values import remember_secret
 
 TOKEN, TOKEN_FILE = "WHETSTONE_TOKEN", "WHETSTONE_TOKEN_FILE"
 OTHERS_MAY = 0o077
-LEAST_TOKEN = 16  # characters; a shorter one can be guessed
+LEAST_TOKEN = 16  # characters; a shorter token can be guessed
 
 
 def is_loopback(host: str) -> bool:
@@ -62,10 +62,10 @@ def checked(token: str, where: str) -> str:
 
 
 def check_exposure(host: str, token: str | None) -> None:
-    """Refuse to listen where other machines could ask without a token.
+    """Refuse to listen if other machines could send requests without a token.
 
     Raises:
-        InputError: other machines could reach `host`, and there is no token.
+        InputError: other machines could reach `host`, and no token is set.
     """
     if token is None and not is_loopback(host):
         raise InputError(
@@ -75,7 +75,7 @@ def check_exposure(host: str, token: str | None) -> None:
 
 
 def protect_rays_token() -> None:
-    """Make Ray's token file readable by its owner alone, since Ray writes it readable by every user."""
+    """Make Ray's token file readable by its owner alone, because Ray lets every user read it."""
     file = Path.home() / ".ray" / "auth_token"
     with contextlib.suppress(OSError):
         if file.stat().st_mode & OTHERS_MAY:
@@ -93,6 +93,6 @@ def knows(authorization: str, expected: bytes) -> bool:
     >>> knows("Bearer an-example-token", digest("an-example-token")), knows("Bearer guess", digest("other"))
     (True, False)
     """
-    scheme, _, given = authorization.partition(" ")
-    right = hmac.compare_digest(hashlib.sha256(given.strip().encode()).digest(), expected)
+    scheme, _, token = authorization.partition(" ")
+    right = hmac.compare_digest(hashlib.sha256(token.strip().encode()).digest(), expected)
     return right and scheme.lower() == "bearer"

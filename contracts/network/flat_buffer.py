@@ -1,7 +1,7 @@
-"""Lay many tensors one behind the other into one buffer of bytes, and see them there again.
+"""Lay many tensors one behind the other into one buffer of bytes, and view them there.
 
-A learner and its workers work out the same places from a manifest, so one handle of memory stands for all of
-a model's tensors.
+A learner and its workers compute the same places from a manifest, so one memory handle serves all of a
+model's tensors.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ALIGNED = 256  # bytes: at these addresses every type may begin, and a GPU copies its widest words
+ALIGNED = 256  # bytes: every type may begin at these addresses, and a GPU copies its widest words
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Layout:
     num_bytes: int
 
     def views(self, buffer: Tensor) -> dict[str, Tensor]:
-        """Return every tensor as a view of the buffer, whose memory it shares.
+        """Return every tensor as a view of the buffer, with shared memory.
 
         Args:
             buffer: at least `num_bytes` of uint8, contiguous.

@@ -1,6 +1,6 @@
 """Groups of processes that meet at a store and broadcast tensors over gloo, apart from torch's own groups.
 
-A process may be in several, and leave each: torch's default group belongs to the learner's ranks, or to the
+A process may join several, and leave each. Torch's default group belongs to the learner's ranks, or to the
 ranks of an engine.
 """
 
@@ -17,7 +17,7 @@ TCP = "tcp://"
 
 
 def join(group: WeightGroup, rank: int) -> Any:
-    """Wait for the group's other members; return the group, to be dropped to leave it.
+    """Wait for the group's other members; return the group. To leave it, drop it.
 
     Raises:
         RuntimeError: not all came in time.
@@ -36,7 +36,7 @@ def broadcast(joined: Any, tensor: Tensor) -> None:
     """Send the bytes of rank 0's contiguous tensor on a CPU into those of all other members.
 
     Raises:
-        RuntimeError: a member is gone, or was waited for too long.
+        RuntimeError: a member is gone, or did not answer in time.
     """
     options = dist.BroadcastOptions()
     options.rootRank = options.rootTensor = 0
@@ -53,13 +53,13 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def own_address(host: str, port: int) -> str:
-    """Return this machine's address on the network that leads to `host`: loopback for one of its own.
+    """Return this machine's address on the network that leads to `host`, loopback for its own addresses.
 
-    Nothing is sent: a datagram socket only looks up the route.
+    Nothing is sent, because a datagram socket only looks up the route.
 
     >>> own_address("127.0.0.1", 9)
     '127.0.0.1'
     """
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect((host, port))
-        return str(asked.getsockname()[0])
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        return str(probe.getsockname()[0])

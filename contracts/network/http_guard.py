@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from contracts.network.access import knows
 
 OWN_NAMES = ("localhost", "127.0.0.1", "::1")
-BODY_S = 60.0  # for a body to arrive
+BODY_S = 60.0  # deadline for a body to arrive
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -48,7 +48,7 @@ def guard(
         host: the address that the service listens on.
         key: the digest of the token that requests must show; None: loopback alone, without a token.
         most_bytes: the largest size of a request's body.
-        remedy: what the sender of a larger request should do.
+        remedy: advice for the sender of a larger request.
         below: the prefix of the paths that Origin and token guard; other paths are open to everybody.
     """
 
@@ -69,9 +69,9 @@ def guard(
 
 
 def guarded(app: Any, host: str, key: bytes | None, *, most_bytes: int, remedy: str) -> Any:
-    """Return a bare ASGI application of OpenAI's protocol behind the guard, whose refusals have its form.
+    """Return a bare ASGI application of OpenAI's protocol behind the guard, which refuses in the same form.
 
-    It limits the time and the size of bodies without a declared size itself.
+    The application itself limits the time and the size of bodies without a declared size.
     """
     too_large = f"expected at most {most_bytes} bytes: {remedy}"
     names = _names(host, key)
@@ -96,11 +96,11 @@ def openai_error(status: int, message: str) -> dict[str, Any]:
 
 
 class Doorman:
-    """A refusal of requests to another host's name, from foreign pages, without the token, or too large.
+    """A refusal of requests with a wrong host or token, from foreign pages, or with too large a body.
 
     Args:
-        names: of this host; None: any.
-        shape: makes a refusal's body of its status and message.
+        names: this host's names; None: any.
+        shape: makes a refusal's body from its status and message.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class InTime:
 
         async def receive_in_time() -> Messages:
             nonlocal is_whole
-            if is_whole:  # nothing but a disconnect comes behind the body
+            if is_whole:  # only a disconnect follows the body
                 return await receive()
             try:
                 async with asyncio.timeout_at(ends_at):
@@ -175,7 +175,7 @@ class InTime:
             is_whole = not message.get("more_body", False)
             return message
 
-        with contextlib.suppress(ClientDisconnect):  # nobody is there to be answered
+        with contextlib.suppress(ClientDisconnect):  # the client is gone
             await self._app(scope, receive_in_time, send)
 
 
@@ -197,7 +197,7 @@ class WithHeaders:
 def _names(host: str, key: bytes | None) -> frozenset[str] | None:
     """Return the names by which requests may call this host.
 
-    None means any: with a token, no foreign page gets in, whatever its name.
+    None means any: with a token, a foreign page can't get in under any name.
     """
     return None if key is not None else frozenset({*OWN_NAMES, host.lower()})
 

@@ -1,4 +1,4 @@
-"""Settings of the HTTP servers that run in a process of ours: quiet, and patient for a limited time.
+"""Settings of the HTTP servers in our processes: quiet, and patient for a limited time.
 
 connection ─▶ head of a request, within HEAD_S ─▶ body, within BODY_S (http_guard) ─▶ answer
            ◀─ closed, where a head is late, or after KEEP_S without a new one ◀──────────┘
@@ -10,8 +10,8 @@ import resource
 from functools import cache
 from typing import Any
 
-HEAD_S = 20.0  # for a request's first line and headers to arrive
-KEEP_S = 5  # for a next request to begin
+HEAD_S = 20.0  # deadline for a request's first line and headers
+KEEP_S = 5  # how long a connection waits for a next request
 MOST_WAITING = 2048  # connections that the kernel keeps until they are accepted
 
 
@@ -37,16 +37,16 @@ def server_config(app: Any) -> Any:
 
 
 def _allow_connections() -> None:
-    """Use as many open files as this user may: each connection is one."""
+    """Use as many open files as this user may, because each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # some systems say "unlimited" and mean less
+    with contextlib.suppress(ValueError, OSError):  # some systems say "unlimited" but allow less
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class TimedHead:
-    """Part of a connection that closes it where a request's head is late; uvicorn's protocol is the rest."""
+    """Part of a connection that closes it if a request's head is late; uvicorn's protocol is the rest."""
 
-    cycle: Any  # uvicorn's: the newest request, from where its head was whole
+    cycle: Any  # uvicorn's newest request, from the end of its head
     transport: Any
     _late: asyncio.TimerHandle | None = None
 
@@ -63,7 +63,7 @@ class TimedHead:
         super().connection_lost(exc)  # type: ignore[misc]
 
     def _watch(self) -> None:
-        """Start the clock where a head is expected, stop it where one is whole."""
+        """Start the clock at the wait for a head, stop it at a whole head."""
         if not self._awaits_head():
             self._forget()
         elif self._late is None:
@@ -85,7 +85,7 @@ class TimedHead:
 
 @cache
 def _protocol() -> Any:
-    """Return uvicorn's protocol with a limit on the time of a head, which uvicorn does not have."""
+    """Return uvicorn's protocol with a limit on the time of a head, which uvicorn lacks."""
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     return type("Timed", (TimedHead, AutoHTTPProtocol), {})

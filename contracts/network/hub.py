@@ -1,6 +1,6 @@
 """Check cheaply whether the Hugging Face hub can be reached.
 
-Its client retries for half a minute before it gives up; a machine without a network should know at once.
+The hub's client retries for half a minute, but a machine without a network should know at once.
 """
 
 import os

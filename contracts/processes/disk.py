@@ -1,4 +1,4 @@
-"""Recognize a full disk in errors of the system, of libraries and of Ray; refuse to start on one."""
+"""Recognize a full disk in errors of the system, of libraries and of Ray; refuse to start on a full disk."""
 
 import contextlib
 import errno
@@ -11,21 +11,21 @@ from pathlib import Path
 from contracts.errors import DiskFull, InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, a quota, a limit on the size of a file
-# Libraries say this in errors that are no OSError; the last is Rust's, for a file that is too large.
+# Libraries have this in errors of other classes than OSError; the last is Rust's, for too large a file.
 WORDS = (
     *("no space left on device", "disk quota exceeded", "database or disk is full"),
     f"(os error {errno.EFBIG})",
 )
 OF_RAY = {"OutOfDiskError", "ObjectStoreFullError"}
-NEARLY_FULL = 2**20  # bytes left; a file system may keep some of them for itself
+NEARLY_FULL = 2**20  # bytes left; a file system may reserve some of them
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether the error says that a disk, a quota or a limit left no room."""
+    """Return whether the error means that a disk, a quota or a limit left no room."""
     if isinstance(error, OSError):
         return error.errno in FULL
-    names, told = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()
-    return isinstance(error, DiskFull) or bool(names & OF_RAY) or any(word in told for word in WORDS)
+    names, message = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()
+    return isinstance(error, DiskFull) or bool(names & OF_RAY) or any(word in message for word in WORDS)
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def room_for(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise DiskFull if a write to `path`, or to files in it, finds no room.
 
     Raises:
-        DiskFull: takes the place of the original error.
+        DiskFull: replaces the original error.
     """
     try:
         yield
@@ -44,7 +44,7 @@ def room_for(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the system's words for what was full.
+    """Return the system's words for the full place.
 
     >>> _reason(RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"))
     'no space left on device'
@@ -53,8 +53,8 @@ def _reason(error: Exception) -> str:
         return str(error.strerror).lower()
     if isinstance(error, DiskFull):  # names a file in this folder
         return str(error).rpartition(": ")[2]
-    told = str(error).lower()
-    return next((word for word in WORDS if word in told), str(error))
+    message = str(error).lower()
+    return next((word for word in WORDS if word in message), str(error))
 
 
 def ray_folder() -> Path:
@@ -66,7 +66,7 @@ def check_room(folder: Path, what: str, remedy: str, least: int = NEARLY_FULL) -
     """Refuse a folder whose disk is full.
 
     Raises:
-        InputError: fewer than `least` bytes are left; the message says what would be written and what to do.
+        InputError: fewer than `least` bytes are left; the message names the planned data and a remedy.
     """
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if full_places([there], least):

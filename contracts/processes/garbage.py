@@ -1,4 +1,4 @@
-"""Python's garbage collection in processes whose imports and models are millions of objects, which stay."""
+"""Python's garbage collection in processes whose imports and models are millions of lasting objects."""
 
 import atexit
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage inside the context, and never again at the objects that are there at its end.
+    """Collect no garbage inside the context, and later skip the objects that exist at its end.
 
     Python would look at all imported objects again and again: a quarter of the time of a large import.
     """
@@ -18,7 +18,7 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.collect()  # what was garbage would be kept for good
+        gc.collect()  # later collections would never free today's garbage
         gc.freeze()
         if was_enabled:
             gc.enable()
@@ -26,7 +26,7 @@ def uncollected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def lasting_objects_left_alone() -> Iterator[None]:
-    """Leave the objects that are there now out of every collection: libraries, clients, a task's prompts.
+    """Exclude the objects of this moment from every collection: libraries, clients, a task's prompts.
 
     A large batch makes Python look through all objects several times an iteration, and these never go.
     """

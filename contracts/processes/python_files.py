@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType
 
 SUFFIX = ".py"
-# Python splits a module's name at dots, and tools take slashes for folders: look-alikes stand for both.
+# Python splits a module's name at dots, and tools read slashes as folders, so look-alikes replace both.
 LOOK_ALIKES = {"/": "\N{DIVISION SLASH}", ".": "\N{ONE DOT LEADER}"}
 AS_NAME = str.maketrans(LOOK_ALIKES)
 AS_PATH = str.maketrans({name: mark for mark, name in LOOK_ALIKES.items()})
@@ -26,9 +26,9 @@ def is_file(place: str) -> bool:
 
 
 def straight(path: Path) -> Path:
-    """Return the path of a file without `..`, but where that leads elsewhere: behind a linked folder."""
-    found = Path(os.path.normpath(path))
-    return found if found.is_file() and found.samefile(path) else path
+    """Return the path of a file without `..`, unless that leads elsewhere: behind a linked folder."""
+    normalized = Path(os.path.normpath(path))
+    return normalized if normalized.is_file() and normalized.samefile(path) else path
 
 
 def module_name(path: Path) -> str:
@@ -41,7 +41,7 @@ def module_name(path: Path) -> str:
 
 
 def spec_of(name: str) -> ModuleSpec | None:
-    """Return how to load the file of this module; None if the name is no file's, or there is no file."""
+    """Return the loader's data for this module's file; None if no file has the name."""
     path = Path(name.translate(AS_PATH))
     if not name.startswith(LOOK_ALIKES["/"]) or not is_file(path.name) or not path.is_file():
         return None
@@ -49,7 +49,7 @@ def spec_of(name: str) -> ModuleSpec | None:
 
 
 class _Source(SourceFileLoader):
-    """Loader of a file as it is now: Python's cache can't tell two edits within a second apart."""
+    """Loader of a file's current text: Python's cache can't distinguish two edits within a second."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

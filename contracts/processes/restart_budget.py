@@ -5,7 +5,7 @@ from collections import deque
 
 from contracts.errors import RunError
 
-LAPSE_S = 3600.0  # a loss counts for at least so long
+LAPSE_S = 3600.0  # a loss counts for at least this time
 
 
 class RestartBudget:
@@ -27,18 +27,18 @@ class RestartBudget:
     def __init__(self, limit: int, setting: str, error: type[RunError] = RunError) -> None:
         self.limit = limit
         self._setting, self._error = setting, error
-        self._losses: deque[tuple[float, int | None]] = deque()  # when, and in which iteration
+        self._losses: deque[tuple[float, int | None]] = deque()  # time and iteration of each loss
 
     def spend(self, lost: object, iteration: int | None = None) -> int:
-        """Count a loss; return how many count now.
+        """Count a loss; return the number of losses that count now.
 
         Args:
-            lost: what happened, in words.
-            iteration: the run's iteration; the loss then counts at least until the run has passed it.
-                None: the loss counts for an hour.
+            lost: the event, in words.
+            iteration: the run's iteration; the loss then counts at least until the run has passed it. None:
+                the loss counts for an hour.
 
         Raises:
-            RunError: more losses count than the limit allows; or the class that `error` gave.
+            RunError: more losses count than the limit allows; or the class in `error`.
         """
         now = time.monotonic()
         while self._losses and self._has_lapsed(self._losses[0], now, iteration):

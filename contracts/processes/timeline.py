@@ -1,4 +1,4 @@
-"""Timeline of a process: spans of what it did from when to when, for one trace of a whole run.
+"""Timeline of a process: spans of its work from start to end, for one trace of a whole run.
 
     with span("update"): …  ─▶ kept here ─▶ drain(), in a reply ─▶ receive(process, spans) ─▶ the trace
 
@@ -20,12 +20,12 @@ import psutil
 
 VARIABLE = "WHETSTONE_TIMELINE"  # set for the actors of a run that writes a timeline
 MAIN = threading.main_thread().name
-MOST_KEPT = 100_000  # the oldest ones go, where nobody drains
+MOST_KEPT = 100_000  # most kept spans; above it the oldest go, if nothing drains them
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that a process did.
+    """A piece of a process's work.
 
     Example: the learner's update of 0.8 s: `Span("update", "calls", 1795459180.25, 0.8, "the learner")`
     """
@@ -34,11 +34,11 @@ class Span:
     lane: str  # thread, or any other line of work whose spans contain one another or do not touch
     began_s: float  # Unix time
     lasted_s: float
-    process: str = ""  # "": the one that recorded it
+    process: str = ""  # "": the process that recorded it
 
 
 _kept: deque[Span] | None = None  # None: the timeline is off
-_taken: dict[str, set[int]] = {}  # numbers of the lanes in which something goes on
+_taken: dict[str, set[int]] = {}  # numbers of the lanes in use
 _turn = threading.Lock()
 _NOTHING = contextlib.nullcontext()
 
@@ -53,7 +53,7 @@ def switch_on() -> None:
 
 
 def switch_on_where_asked() -> None:
-    """Keep spans if the run writes a timeline; every actor of a run calls this as it begins."""
+    """Keep spans if the run writes a timeline; every actor of a run calls this first."""
     if VARIABLE in os.environ:
         switch_on()
 
@@ -64,12 +64,12 @@ def is_on() -> bool:
 
 
 def variable() -> dict[str, str]:
-    """Return the environment variable by which actors keep spans, too; {} where the timeline is off."""
+    """Return the environment variable that makes actors keep spans, too; {} if the timeline is off."""
     return {VARIABLE: "1"} if is_on() else {}
 
 
 def span(name: str, lane: str | None = None) -> AbstractContextManager[None]:
-    """Keep what the context does, in the lane of the calling thread unless another is named."""
+    """Keep the context as a span, in the calling thread's lane by default."""
     return _NOTHING if _kept is None else _Recording(name, lane or threading.current_thread().name)
 
 
@@ -88,7 +88,7 @@ def _in_free_lane(name: str, lanes: str) -> Iterator[None]:
 
 
 def span_beside(name: str, lanes: str) -> AbstractContextManager[None]:
-    """Keep what the context does beside others of its kind: in the first lane that is free of `lanes`."""
+    """Keep the context as a span beside others of its kind, in the first free lane of `lanes`."""
     return _NOTHING if _kept is None else _in_free_lane(name, lanes)
 
 
@@ -108,11 +108,11 @@ def drain() -> tuple[Span, ...]:
 def receive(process: str, spans: Sequence[Span]) -> None:
     """Keep another process's spans, which came in a reply, under that process's name."""
     if _kept is not None:
-        _kept.extend(replace(each, process=process) for each in spans)
+        _kept.extend(replace(span, process=process) for span in spans)
 
 
 class _Recording:
-    """Context that keeps its own span."""
+    """Context that keeps itself as a span."""
 
     __slots__ = ("_began", "_began_s", "_lane", "_name")
 

@@ -1,4 +1,4 @@
-"""Progress lines for long waits: what is waited for, who is missing, and how long it has taken."""
+"""Progress lines for long waits: the awaited event, the missing processes, and the time so far."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ class Waiting:
     Args:
         note: called with each line.
         every_s: seconds without progress before the next line.
-        rarer: if True, each line is due when the wait has lasted twice as long as at the line before.
-        say: called with a line in place of `note` while what is waited for gets on.
+        rarer: if True, the next line comes when the wait has lasted twice as long as now.
+        say: called with a line in place of `note` while the awaited work makes progress.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Waiting:
         self._due_at = self._since + self._every_s
 
     def progress(self, at: float | None = None) -> None:
-        """Begin the pause before the next line anew, at the time `at` of `time.monotonic()`; None: now."""
+        """Restart the pause before the next line at the time `at` of `time.monotonic()`; None: now."""
         self._due_at = max(self._due_at, (time.monotonic() if at is None else at) + self._every_s)
 
     @property
@@ -40,11 +40,11 @@ class Waiting:
         return time.monotonic() > self._due_at
 
     def tell(self, what: str, who: Sequence[str] | None = None, *, gets_on: bool = False) -> None:
-        """Say `waiting 31 s for {what}: {who}`; say nothing if nobody is missing.
+        """Say `waiting 31 s for {what}: {who}`; say nothing if nothing is missing.
 
         Args:
-            who: who is missing; None if `what` names it.
-            gets_on: whether everybody makes progress, so that there is nothing to warn of.
+            who: names of the missing; None if `what` names them.
+            gets_on: whether all make progress, so that no warning is needed.
         """
         if who is not None and not who:
             return

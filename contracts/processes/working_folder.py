@@ -1,7 +1,7 @@
 """The folder in which a command was started: it holds the user's modules and is searched last.
 
 A folder in it may be called `datasets`, `learner` or `torch`. Python's `-m` and Ray put the working folder
-first on the path. There, such a folder would replace our package or a library in every process of a run.
+first on the path. There it would replace our package or a library in every process of a run.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from types import ModuleType
 from contracts.processes.python_files import spec_of
 
 FOLDER, SAFE_PATH = "WHETSTONE_FOLDER", "PYTHONSAFEPATH"
-MORE_FOLDERS = "WHETSTONE_PATH"  # searched behind it, and written as PYTHONPATH is
+MORE_FOLDERS = "WHETSTONE_PATH"  # searched after the working folder; written like PYTHONPATH
 
 
 class SearchedLast(MetaPathFinder):
-    """An import finder for one folder, and for files by their names; it finds nothing that is installed.
+    """An import finder for one folder, and for files by their names; it finds no installed modules.
 
     A folder without `__init__.py` counts only if it holds Python files, so that a folder of data or results
     does not make a missing library look installed.
@@ -37,10 +37,10 @@ class SearchedLast(MetaPathFinder):
             return None
         if (file := spec_of(fullname)) is not None:
             return file
-        found = PathFinder.find_spec(fullname, [self.folder])
-        if found is not None and found.loader is None and not _holds_python(Path(self.folder, fullname)):
+        spec = PathFinder.find_spec(fullname, [self.folder])
+        if spec is not None and spec.loader is None and not _holds_python(Path(self.folder, fullname)):
             return None
-        return found
+        return spec
 
 
 def working_folder() -> str | None:
@@ -52,10 +52,10 @@ def working_folder() -> str | None:
 
 
 def variable() -> dict[str, str]:
-    """Return the environment variables that tell other processes where the user's modules are."""
+    """Return the environment variables that lead other processes to the user's modules."""
     folder, more = working_folder(), os.environ.get(MORE_FOLDERS)
-    told = {} if folder is None else {FOLDER: os.path.abspath(folder)}
-    return told | ({MORE_FOLDERS: more} if more else {})
+    variables = {} if folder is None else {FOLDER: os.path.abspath(folder)}
+    return variables | ({MORE_FOLDERS: more} if more else {})
 
 
 def search_last() -> None:
@@ -83,23 +83,23 @@ def off_the_path_of_children() -> Iterator[None]:
 
 
 def hidden(module_name: str) -> str | None:
-    """Return a sentence that says which installed module hides one in the working folder, or None.
+    """Return a sentence that names the installed module that hides a local one, or None.
 
     Example: `services is hidden by the installed 'services' (/opt/…), which is found first; rename yours`
     """
     folder, name = working_folder(), module_name.partition(".")[0]
     if folder is None:
         return None
-    own = next((path for path in (Path(folder, name), Path(folder, f"{name}.py")) if path.exists()), None)
+    local = next((path for path in (Path(folder, name), Path(folder, f"{name}.py")) if path.exists()), None)
     loaded = sys.modules.get(name)
-    if own is None or loaded is None:
+    if local is None or loaded is None:
         return None
     places = [*getattr(loaded, "__path__", ()), getattr(loaded, "__file__", None)]
-    found = next((Path(place) for place in places if place), None)
-    if found is not None and found.is_relative_to(own):
+    installed = next((Path(place) for place in places if place), None)
+    if installed is not None and installed.is_relative_to(local):
         return None
-    where = f" ({found})" if found else ""
-    return f"{own} is hidden by the installed {name!r}{where}, which is found first; rename yours"
+    where = f" ({installed})" if installed else ""
+    return f"{local} is hidden by the installed {name!r}{where}, which is found first; rename yours"
 
 
 def clashes(folder: Path) -> list[str]:
@@ -111,8 +111,8 @@ def clashes(folder: Path) -> list[str]:
 
 def _is_elsewhere(name: str, folder: Path) -> bool:
     with contextlib.suppress(ValueError):  # `__main__` has no specification
-        found = find_spec(name)
-        return found is not None and not (found.origin and Path(found.origin).is_relative_to(folder))
+        spec = find_spec(name)
+        return spec is not None and not (spec.origin and Path(spec.origin).is_relative_to(folder))
     return False
 
 

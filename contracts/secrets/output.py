@@ -1,4 +1,4 @@
-"""Guards of everything that a process prints or logs: standard output, standard error and every logger.
+"""Guards of all that a process prints or logs: standard output, standard error and every logger.
 
 print, rich, warnings, tracebacks ──▶ sys.stdout  ──▶ hide     known values only: the output may be data
                                       sys.stderr  ──▶ redact   known values, and what looks like a secret
@@ -50,7 +50,7 @@ class GuardedStream(io.TextIOBase):
             self.stream.flush()
 
     def finish(self) -> None:
-        """Write everything that still waits."""
+        """Write all waiting text."""
         with self._lock:
             self._write_out(len(self._waiting))
             self.stream.flush()
@@ -82,7 +82,7 @@ class GuardedStream(io.TextIOBase):
 
 
 def say(text: str) -> None:
-    """Print a line for people on standard output: hide known secrets and whatever looks like one."""
+    """Print a line for people on standard output, without known secrets and whatever looks like one."""
     print(redact(text), flush=True)
 
 
@@ -108,7 +108,7 @@ def guard_process(*settings: Any) -> None:
     Args:
         settings: settings that hold the process's secrets.
     """
-    remember_in([_plain(each) for each in settings])
+    remember_in([_plain(setting) for setting in settings])
     guard_logging()
     if not isinstance(sys.stdout, GuardedStream):
         sys.stdout = GuardedStream(sys.stdout, hide_pieces)
@@ -126,12 +126,12 @@ def redacted_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = "".join(traceback.format_exception(error))
-        if (clean := redact(said)) == said:
+        text = "".join(traceback.format_exception(error))
+        if (clean := redact(text)) == text:
             raise
         logging.getLogger(__name__).error("%s", clean)
         if isinstance(error, WhetstoneError):
-            kind = next(each for each in type(error).__mro__ if each.__module__ == WhetstoneError.__module__)
+            kind = next(base for base in type(error).__mro__ if base.__module__ == WhetstoneError.__module__)
             raise kind(redact(str(error))) from None
         raise RunError(redact(f"{type(error).__name__}: {error}")) from None
 
@@ -151,10 +151,10 @@ def guard_logging() -> None:
 
 def _redacted(record: logging.LogRecord) -> logging.LogRecord:
     with contextlib.suppress(Exception):  # logging itself reports a record that it can't format
-        said = record.getMessage()
-        if (clean := redact(said)) != said:
+        message = record.getMessage()
+        if (clean := redact(message)) != message:
             record.msg, record.args = clean, ()
-    if record.exc_info:  # a formatter uses exc_text where it is set
+    if record.exc_info:  # a formatter uses exc_text if it is set
         record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
     if record.stack_info:
         record.stack_info = redact(record.stack_info)

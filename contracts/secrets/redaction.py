@@ -24,8 +24,8 @@ from contracts.secrets.secret_values import (
 )
 
 _QUOTE = r"\\{0,31}['\"]"  # allows for JSON inside of JSON, five levels deep
-# A value in quotes ends at the same quotes, any other at a blank. Some stay: a hidden value, the name of a
-# variable, no value at all (`token=None`), and a method's parameters (`signature: (self, samples)`).
+# A value in quotes ends at the same quotes, any other at a blank. Some are not hidden: a hidden value, a
+# variable's name, no value at all (`token=None`), and a method's parameters (`signature: (self, samples)`).
 _NO_VALUE = r"(?:none|null|true|false)(?=[\s&,;'\")\]}]|\Z)|\((?:\)|\*{0,2}\w{1,64} ?[,:=)])"
 _VALUE = (
     rf"(?P<quote>{_QUOTE})(?!\*\*\*|\$\{{)(?P<quoted>(?!(?P=quote)).+?)(?P=quote)"
@@ -42,8 +42,8 @@ _AFTER_TOKEN = re.compile(
     rf"(?P<name>(?<![\w-])(?:token=|{_QUOTE}token{_QUOTE}\s*:\s*(?={_QUOTE})))(?:{_VALUE})", re.IGNORECASE
 )
 _IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d|\S{20})(?!\*\*\*)[\w.~+/=-]{8,}")
-# The keys of some services, by their shape alone: they may come from a file or another machine. A look-ahead
-# that may begin at many places has a limit: without one, time grows with the square of the text's length.
+# The keys of some services, by their shape alone, because they may come from a file or another machine. A
+# look-ahead that may begin at many places has a limit; otherwise time grows with the square of the length.
 _WELL_KNOWN = re.compile(
     r"\b(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA)(?=[\w-]{0,200}\d)[\w-]{16,}"
     r"|\beyJ[\w-]{8,1000}+\.eyJ[\w-]{8,}\.[\w-]*"
@@ -73,7 +73,7 @@ def redact(text: str) -> str:
     text = _AFTER_NAME.sub(_named, text)
     text = _AFTER_TOKEN.sub(_named, text)
     text = _IN_HEADER.sub(rf"\1 {HIDDEN}", text)
-    return _WELL_KNOWN.sub(lambda found: (found.group(1) or "") + HIDDEN, text)
+    return _WELL_KNOWN.sub(lambda match: (match.group(1) or "") + HIDDEN, text)
 
 
 def remember_typed(words: Sequence[str]) -> None:
@@ -85,15 +85,15 @@ def remember_typed(words: Sequence[str]) -> None:
     """
     for word, following in zip(words, [*words[1:], ""], strict=False):
         for pattern in (_AFTER_NAME, _AFTER_TOKEN):
-            for found in pattern.finditer(word):
-                remember_secret(found["quoted"] or found["bare"])
+            for match in pattern.finditer(word):
+                remember_secret(match["quoted"] or match["bare"])
         for password in passwords_in(word):
             remember_secret(password)
         if word.startswith("--") and is_secret(word.lstrip("-")):
             remember_secret(following)
         key, equals, value = word.partition("=")
         if equals and is_secret(key.lstrip("-")):
-            remember_secret(value)  # all of it, whatever characters it has
+            remember_secret(value)  # the whole value, with any characters
 
 
 def without_secrets(tree: Any, key: str = "") -> Any:
@@ -115,7 +115,7 @@ def without_secrets(tree: Any, key: str = "") -> Any:
     return redact(tree) if isinstance(tree, str) else tree
 
 
-def _named(found: re.Match[str]) -> str:
-    if found["quoted"]:
-        return f"{found['name']}{found['quote']}{HIDDEN}{found['quote']}"
-    return f"{found['name']}{found['open']}{HIDDEN}"
+def _named(match: re.Match[str]) -> str:
+    if match["quoted"]:
+        return f"{match['name']}{match['quote']}{HIDDEN}{match['quote']}"
+    return f"{match['name']}{match['open']}{HIDDEN}"

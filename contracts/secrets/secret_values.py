@@ -33,7 +33,7 @@ NAME = (
     rf"|(?:[\w-]{{1,64}}[_-])?(?:(?:{_OWNERS})[_-]?token|signature)|[\w-]{{1,64}}[_-]pwd"
 )
 _SECRET_KEY = re.compile(rf"{NAME}|token", re.IGNORECASE)
-# Environment variables have no terms of language models: any token, key or password names a secret.
+# Environment variables have no terms of language models, so any token, key or password names a secret.
 _SECRET_VARIABLE = re.compile(r".*_(?:TOKEN|KEY|PASS|PWD|PW|PAT|DSN|COOKIE|AUTH)", re.IGNORECASE)
 USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s\"'?#]+(?=@)")
 _SCHEME = re.compile(r"(?i)^(?:bearer|basic|token)\s+")
@@ -69,7 +69,7 @@ def is_secret_variable(name: str) -> bool:
 
 
 def remember_secret(value: object) -> None:
-    """Treat this value as a secret from now on, whatever its name."""
+    """Treat this value as a secret from now on, under any name."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         _remembered.add(str(value))
 
@@ -99,17 +99,17 @@ def passwords_in(text: str) -> Iterator[str]:
     ['p%40ssword', 'p@ssword']
     """
     whole = text.partition("://")[2].partition("/")[0].rpartition("@")[0]  # if the whole text is one address
-    for found in dict.fromkeys([*USER_OF_ADDRESS.findall(text), *([] if " " in text else [whole])]):
-        user, colon, password = found.partition(":")
+    for credentials in dict.fromkeys([*USER_OF_ADDRESS.findall(text), *([] if " " in text else [whole])]):
+        user, colon, password = credentials.partition(":")
         value = password if colon else user if len(user) >= DISTINCT else ""  # a token may stand alone
         yield from dict.fromkeys(filter(None, (value, unquote(value))))
 
 
 def hide(text: str) -> str:
-    """Replace every secret value that this process knows by ***, unless it may be a word or a number.
+    """Replace every known secret value by ***, unless it may be a word or a number.
 
-    This is for data, where ordinary words and numbers must stay. A secret is found as it is, and as JSON,
-    HTML, a URL, a shell or `repr` writes it.
+    This is for data, where ordinary words and numbers must stay. A secret is also found as JSON, HTML, a URL,
+    a shell or `repr` writes it.
 
     >>> remember_secret("an-example-secret")
     >>> hide("401 for an-example-secret")
@@ -151,7 +151,7 @@ def hide_pieces(text: str) -> str:
 
 
 def hide_words(text: str) -> str:
-    """Hide also the values that `hide` leaves as possible words, where they are no part of a longer word.
+    """Hide also the values that `hide` keeps as possible words, unless they are part of a longer word.
 
     >>> remember_secret("hunterhunter")
     >>> hide("hunterhunter is no huntershunterhunter"), hide_words("hunterhunter, no huntershunterhunter")
@@ -194,15 +194,15 @@ def begins_secret(text: str) -> int:
 
 
 def known_forms() -> tuple[str, ...]:
-    """Return every spelling of every known secret, the longest first, so that no remainder of one stays."""
-    found = set(_remembered)
+    """Return every spelling of every known secret, the longest first, so that no rest stays visible."""
+    values = set(_remembered)
     for name in list(os.environ):
         value = os.environ.get(name, "")
         if is_secret_variable(name):
-            found.add(value)
+            values.add(value)
         elif "://" in value and "@" in value:
-            found.update(passwords_in(value))
-    return _forms_of(frozenset(found))
+            values.update(passwords_in(value))
+    return _forms_of(frozenset(values))
 
 
 @lru_cache(maxsize=16)
@@ -213,7 +213,7 @@ def _forms_of(values: frozenset[str]) -> tuple[str, ...]:
 
 def _forms(value: str) -> Iterator[str]:
     value = value.strip()
-    if _is_file(value):  # GOOGLE_APPLICATION_CREDENTIALS=/home/ada/key.json names where the secret is
+    if _is_file(value):  # GOOGLE_APPLICATION_CREDENTIALS=/home/ada/key.json names the secret's place
         return
     whole = _SCHEME.sub("", value)  # a header's value
     # A key of several lines may also appear line by line.
@@ -226,11 +226,11 @@ def _forms(value: str) -> Iterator[str]:
 def _escaped(value: str) -> set[str]:
     """Return the value and its escaped spellings."""
     quoted = {value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    quoted |= {json.dumps(each)[1:-1] for each in quoted}  # an error inside of another error
-    escaped = {html.escape(each) for each in quoted}
-    by_jinja = {each.replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in escaped}
+    quoted |= {json.dumps(text)[1:-1] for text in quoted}  # an error inside of another error
+    escaped = {html.escape(text) for text in quoted}
+    by_jinja = {text.replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for text in escaped}
     addresses = {quote(value), quote(value, safe=""), quote_plus(value)}
-    lower = {re.sub(r"%[0-9A-F]{2}", lambda found: found.group().lower(), each) for each in addresses}
+    lower = {re.sub(r"%[0-9A-F]{2}", lambda match: match.group().lower(), address) for address in addresses}
     others = {shlex.quote(value).strip("'"), value.replace("'", "''"), " ".join(value.split())}
     return quoted | escaped | by_jinja | addresses | lower | others
 
