@@ -1,1 +1,1 @@
-"""Turns rollouts into new weights: actor-critic models, algorithms, batching, checkpoints, publishing."""
+"""Turn rollouts into new weights: actor-critic models, algorithms, batching, checkpoints, publishing."""

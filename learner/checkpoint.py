@@ -1,13 +1,13 @@
 """Save and load the learner's whole state: safetensors for tensors, JSON for the rest; no pickles.
 
-Ranks with sharded models each write their own rows, see `learner/tensor_files.py`. Any number of ranks can
-read them. Weights that do not train (model.trainable_layers, model.adapter) come from `model.path` again:
-the checkpoint has only their fingerprint.
+Each rank of a sharded model writes its rows, see `learner/tensor_files.py`; any number of ranks can read
+them. Untrained weights (model.trainable_layers, model.adapter) come from `model.path`. The checkpoint has
+only their fingerprint.
 """
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,21 @@ from learner.models.shared_trunk import fingerprint
 from learner.settings import ModelSettings
 from learner.tensor_files import TensorFiles, write
 
-# JSON has no infinite or NaN reward part and no type for the error of a failed rollout, which is never kept.
+# JSON lacks infinite and NaN reward parts, and a type for a failed rollout's error, which is never kept.
 KEPT = ConfigDict(ser_json_inf_nan="constants", arbitrary_types_allowed=True)
 ROLLOUTS = TypeAdapter(list[Rollout], config=KEPT)
 
-POLICY, MASK, OPTIMIZER = "policy", "mask", "optimizer"
+POLICY, OPTIMIZER = "policy", "optimizer"
 RANDOM = "random.safetensors"
 STATE, ELITE = "learner.json", "elite.json"
-ADAPTER = "adapter"  # folder within an exported model
-FROZEN = "frozen"  # the fingerprint's name among the policy's tensors
+ADAPTER = "adapter"  # folder in an exported model
+FROZEN = "frozen"  # name of the fingerprint among the policy's tensors
 
 
 def save(
     folder: Path,
     pair: ActorCritic,
-    mask: Policy | None,
+    copies: Mapping[str, Policy],
     optimizer: torch.optim.Optimizer,
     state: dict[str, Any],
     elite: Sequence[Rollout],
@@ -52,11 +52,14 @@ def save(
 ) -> None:
     """Write a checkpoint into an existing folder, which every rank can reach.
 
-    The caller makes the whole checkpoint appear at once.
+    The caller makes the whole checkpoint visible at once.
+
+    Args:
+        copies: models of the policy's shape with separate weights, by the names of their files.
     """
-    write(_state(pair, pair.frozen), folder, POLICY, ranks)
-    if mask is not None:
-        write(_state(mask, pair.frozen), folder, MASK, ranks)
+    write(_state(pair, pair), folder, POLICY, ranks)
+    for name, mask in copies.items():
+        write(_state(mask, pair), folder, name, ranks)
     moments = {
         f"{index}.{key}": value
         for index, entry in optimizer.state_dict()["state"].items()
@@ -69,48 +72,49 @@ def save(
     if torch.cuda.is_available():
         random_states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
     save_file(random_states, folder / RANDOM)
-    # Meta data for graders are left out: a task gives them in any type, and the learner never reads them.
+    # Leave out metadata for graders: tasks give them in any type, and the learner never reads them.
     plain = [replace(rollout, prompt=replace(rollout.prompt, meta={})) for rollout in elite]
     (folder / ELITE).write_bytes(ROLLOUTS.dump_json(plain))
     (folder / STATE).write_text(json.dumps(state))
 
 
 def load(
-    folder: Path, pair: ActorCritic, mask: Policy | None, optimizer: torch.optim.Optimizer
+    folder: Path, pair: ActorCritic, copies: Mapping[str, Policy], optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], list[Rollout]]:
-    """Restore a saved state; return what was saved as `state` and `elite`.
+    """Restore a saved state; return the saved `state` and `elite`.
 
     Raises:
         LearnerError: the checkpoint belongs to another model, to other trained layers or to an algorithm
-            without a mask, or one of its files can't be read.
+            without these copies, or a file can't be read.
     """
     with _readable(folder):
-        return _load(folder, pair, mask, optimizer)
+        return _load(folder, pair, copies, optimizer)
 
 
 @contextlib.contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """Turn errors of reading into a LearnerError: a restarted learner could not read the file either."""
+    """Turn errors of reading into a LearnerError, because a restart could not read the file, either."""
     try:
         yield
     except (OSError, SafetensorError, ValueError, LookupError) as error:
         raise LearnerError(
             f"{folder}: this checkpoint can't be read: {type(error).__name__}: {error}. `whetstone doctor "
-            f"{folder.parent.parent}` looks at all files of the run"
+            f"{folder.parent.parent}` checks all files of the run"
         ) from error
 
 
 def _load(
-    folder: Path, pair: ActorCritic, mask: Policy | None, optimizer: torch.optim.Optimizer
+    folder: Path, pair: ActorCritic, copies: Mapping[str, Policy], optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], list[Rollout]]:
-    if mask is not None and not any(folder.glob(f"{MASK}*.safetensors")):
-        raise LearnerError(
-            f"{folder}: it holds no mask model ({MASK}.safetensors), so it is another algorithm's; "
-            "resume with the algorithm that wrote it"
-        )
-    _restore(_state(pair, pair.frozen), folder, POLICY)
-    if mask is not None:
-        _restore(_state(mask, pair.frozen), folder, MASK)
+    for name in copies:
+        if not any(folder.glob(f"{name}*.safetensors")):
+            raise LearnerError(
+                f"{folder}: it has no {name} model ({name}.safetensors), so another algorithm wrote it; "
+                "resume with the algorithm that wrote it"
+            )
+    _restore(_state(pair, pair), folder, POLICY)
+    for name, mask in copies.items():
+        _restore(_state(mask, pair), folder, name)
     saved, moments = TensorFiles.written(folder, OPTIMIZER), dict[int, dict[str, Tensor]]()
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for key, shape in saved.shapes.items():
@@ -127,74 +131,79 @@ def _load(
     return state, ROLLOUTS.validate_json((folder / ELITE).read_bytes())
 
 
-def _state(module: nn.Module, frozen: Sequence[nn.Parameter]) -> dict[str, torch.Tensor]:
-    """Return the trained parameters (tied ones once), the value normaliser's moments and, where some
-    parameters are frozen, their fingerprint.
+def _state(module: nn.Module, pair: ActorCritic) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's tensors: trained parameters (tied ones once), and the value norm's moments.
+
+    If some parameters are frozen, add their fingerprint. Leave out matrices of other roles' adapters, which
+    their learners save.
     """
     norm = {name: b for name, b in module.named_buffers() if name.startswith("value_norm.")}
     state = dict(module.named_parameters()) | norm
+    frozen = pair.frozen
     if not frozen:
         return state
-    left_out = {id(parameter) for parameter in frozen}
-    own = {name: tensor for name, tensor in state.items() if id(tensor) not in left_out}
-    return own | {FROZEN: fingerprint(frozen)}
+    others = pair.adapter.others() if pair.adapter is not None else set()
+    left_out = {id(parameter) for parameter in frozen} | others
+    trained = {name: tensor for name, tensor in state.items() if id(tensor) not in left_out}
+    return trained | {FROZEN: fingerprint(frozen)}
 
 
-def _restore(own: dict[str, torch.Tensor], folder: Path, kind: str) -> None:
+def _restore(trained: dict[str, torch.Tensor], folder: Path, kind: str) -> None:
     saved = TensorFiles.written(folder, kind)
-    shapes, own_shapes = saved.shapes, {name: p.shape for name, p in own.items()}
+    shapes, own_shapes = saved.shapes, {name: p.shape for name, p in trained.items()}
     if shapes != own_shapes:
         differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
         raise LearnerError(
             f"{folder}: a checkpoint of another model; "
-            f"{len(differing)} parameters differ, such as {differing[0]} (what model.trainable_layers= "
-            "or model.adapter.kind= freezes is not in it)"
+            f"{len(differing)} parameters differ, such as {differing[0]} (it lacks what "
+            "model.trainable_layers= or model.adapter.kind= freezes)"
         )
-    if FROZEN in own and not torch.allclose(saved.whole(FROZEN), own[FROZEN], rtol=1e-9, atol=0):
+    if FROZEN in trained and not torch.allclose(saved.whole(FROZEN), trained[FROZEN], rtol=1e-9, atol=0):
         raise LearnerError(
             f"{folder}: a checkpoint of another model; its frozen layers are not those of model.path, "
             "and only trained ones are in it. Resume with the model that it was begun with"
         )
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in trained.items():
             tensor.copy_(saved.like(name, tensor))
 
 
 def export(folder: Path, pair: ActorCritic, settings: ModelSettings, ranks: Ranks = ALONE) -> None:
     """Write the model and its tokenizer in Hugging Face format, for transformers and vLLM.
 
-    An adapter is merged into the model, and is also written to `adapter/` in peft's format.
+    An adapter is merged into the model, and also written to `adapter/` in peft's format.
     """
     from transformers import AutoConfig, AutoTokenizer
 
     lm = pair.lm
-    weights = _whole_state(lm, ranks)
+    weights = _whole_state(lm, ranks) if pair.adapter is None else None
+    if pair.adapter is not None:
+        save_merged(lm, folder, writes=ranks.is_first)
+        pair.adapter.save(folder / ADAPTER, writes=ranks.is_first)
     if not ranks.is_first:
         return
     if pair.adapter is None:
         lm.save_pretrained(folder, state_dict=weights)
     else:
-        save_merged(lm, folder)
         lm.generation_config.save_pretrained(folder)
-        pair.adapter.save(folder / ADAPTER)
-    # Training set the dropouts to 0; the exported model gets its original configuration.
+    # Training set the dropouts to 0. Export the model's original configuration.
     original = AutoConfig.from_pretrained(settings.path, revision=settings.revision, trust_remote_code=False)
     original.dtype, original.architectures = lm.config.dtype, [type(lm).__name__]
     original.save_pretrained(folder)
-    revision = settings.revision if settings.tokenizer is None else None  # it is of the model alone
+    revision = settings.revision if settings.tokenizer is None else None  # the revision of the model
     tokenizer = AutoTokenizer.from_pretrained(
         settings.tokenizer or settings.path, revision=revision, trust_remote_code=False
     )
-    if (template := settings.chat.form().template) is not None:  # a file of the run's own
+    if (template := settings.chat.form().template) is not None:  # a template that the run sets
         tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
 
 
 def _whole_state(lm: nn.Module, ranks: Ranks) -> dict[str, Tensor] | None:
-    """Gather the model's weights one by one on the first rank; None: no gathering is needed."""
+    """Gather the model's weights one by one on the first rank; None: gathering is unnecessary."""
     if not any(isinstance(parameter, DTensor) for parameter in lm.parameters()) and ranks.size == 1:
         return None
-    gathered: dict[int, Tensor] = {}  # tied weights are gathered once
+    gathered: dict[int, Tensor] = {}  # gather tied weights once
     state = {}
     for name, tensor in lm.state_dict(keep_vars=True).items():
         if id(tensor) not in gathered:

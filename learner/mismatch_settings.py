@@ -1,4 +1,4 @@
-"""Settings of what losses do about an engine whose probabilities differ a little from the learner's."""
+"""Settings against small differences between the engine's and the learner's probabilities."""
 
 from typing import Literal, Self
 
@@ -13,24 +13,23 @@ class MismatchSettings(Settings):
     Weights follow truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly
     brings you off-policy RL training"). Bounds of tokens follow IcePop (Ling Team 2025, arXiv 2510.18855,
     with 0.5 and 5). Masks of whole responses follow masked importance sampling (Liu et al. 2025, "When speed
-    kills stability"), here by the mean of a token, so that long responses are not masked for their length.
+    kills stability"). Here they use the mean over tokens, so that length alone masks no response.
 
-    Example: `learner.mismatch.mask_below=0.5 learner.mismatch.mask_above=5` leaves out the tokens of which
-    one side finds much more probable than the other.
+    Example: `learner.mismatch.mask_below=0.5 learner.mismatch.mask_above=5` leaves out tokens that one side
+    finds much more probable than the other.
     """
 
     # Truncated weights min(importance_cap, π_old/μ): of each token, of whole responses, or none. auto: of
-    # each token where the engine or the learner computes in bfloat16, else none
+    # each token if the engine or the learner computes in bfloat16, else none
     weights: Literal["auto", "token", "response", "none"] = "auto"
-    mask_below: float | None = Field(default=None, gt=0, lt=1)  # tokens of a smaller π_old/μ teach nothing
-    mask_above: float | None = Field(default=None, gt=1)  # nor do those of a larger one
-    # Responses teach nothing whose π_old/μ, as the geometric mean of their tokens, is more than this factor
-    # away from 1, up or down
+    mask_below: float | None = Field(default=None, gt=0, lt=1)  # mask tokens with a smaller π_old/μ
+    mask_above: float | None = Field(default=None, gt=1)  # mask tokens with a larger π_old/μ
+    # Mask responses whose π_old/μ, as the geometric mean of their tokens, is further from 1 than this factor
     mask_responses_beyond: float | None = Field(default=None, gt=1)
 
     @property
     def masks(self) -> bool:
-        """Return whether some tokens or responses may be left out."""
+        """Return whether some tokens or responses may be masked."""
         return any((self.mask_below, self.mask_above, self.mask_responses_beyond))
 
     @model_validator(mode="after")

@@ -1,14 +1,14 @@
-"""Importance weights of responses that another policy μ drew: an engine's, older weights', a data set's.
+"""Importance weights of responses that another policy μ drew: an engine, older weights, or a data set's.
 
-π_old is the policy before this update, as the learner computes it. The policy's own rollouts get weights
-where an engine in bfloat16 drew them, or where an update came between them and this one. The ratio π/π_old is
-clipped separately from the weight π_old/μ (decoupled PPO; Hilton et al. 2022, arXiv 2110.00641; as in AReaL,
+π_old is the policy before this update, as the learner computes it. The policy's rollouts get weights if an
+engine in bfloat16 drew them, or if an update happened since. The ratio π/π_old is clipped separately from the
+weight π_old/μ (decoupled PPO; Hilton et al. 2022, arXiv 2110.00641; as in AReaL, arXiv 2505.24298).
 arXiv 2505.24298). `learner/mismatch_settings.py` names the papers on engines.
 
-A data set's responses count as drawn from μ, the model of their log-probabilities. With a critic, a token
-has weight min(cap, π_old/μ), and its trace min(1, π_old/μ) cuts off later rewards of the other policy
-(V-trace, Espeholt et al. 2018, arXiv 1802.01561). Without a critic, a response has one advantage and one
-weight: min(cap, π_old(y)/μ(y)).
+A data set's responses count as drawn from μ, the model of their log-probabilities. With a critic, a token has
+weight min(cap, π_old/μ). Its trace min(1, π_old/μ) cuts off later rewards of the other policy (V-trace,
+Espeholt et al. 2018, arXiv 1802.01561). Without a critic, a response has one advantage and one weight:
+min(cap, π_old(y)/μ(y)).
 """
 
 import math
@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from learner.batching import Batch, MicroBatch
+from learner.batches.batching import Batch, MicroBatch
 from learner.functional.aggregation import sum_by_response
 from learner.functional.kl import k3
 from learner.functional.support import SamplingDistribution
@@ -28,17 +28,17 @@ from learner.settings import LearnerSettings
 
 ImportanceLevel = Literal[
     "token", "response"
-]  # a token's weight is its own ratio, or the ratio of its whole response
+]  # a token's weight: its ratio, or the ratio of its whole response
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Weights and masks of the policy's own rollouts.
+    """Weights and masks of the policy's rollouts.
 
     Example: `Correction("token", MismatchSettings(mask_above=5.0))`
     """
 
-    level: ImportanceLevel | None  # None: weights are 1 where nothing is masked
+    level: ImportanceLevel | None  # None: weights of unmasked tokens are 1
     masks: MismatchSettings = field(default_factory=MismatchSettings)
 
     def weights(
@@ -54,7 +54,7 @@ class Correction:
 
         Args:
             responses_N: the response of each token, numbered from 0 in order.
-            by_mean: whether a response's ratio is the geometric mean of its tokens', not their product.
+            by_mean: whether a response's ratio is the geometric mean of its tokens' ratios, not the product.
             num_responses: B, as for `sum_by_response`.
         """
         responses = responses_N, num_responses
@@ -74,7 +74,7 @@ class Correction:
     def kept(
         self, log_ratio_N: Tensor, responses_N: Tensor, num_responses: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return which tokens (N,) and which responses (B,) no bound leaves out; arguments as above."""
+        """Return the tokens (N,) and responses (B,) that no bound masks; arguments as in `weights`."""
         bounds, ratio_N = self.masks, log_ratio_N.exp()
         lengths_B = sum_by_response(torch.ones_like(log_ratio_N), responses_N, num_responses)
         mean_B = sum_by_response(log_ratio_N, responses_N, num_responses) / lengths_B
@@ -86,7 +86,7 @@ class Correction:
 
 
 def rounds(settings: LearnerSettings, distribution: SamplingDistribution, is_rounded: bool) -> bool:
-    """Return whether engine and learner compute the same distribution, but for rounding.
+    """Return whether engine and learner compute the same distribution except for rounding.
 
     Args:
         is_rounded: whether one of them computes in bfloat16 or less.
@@ -97,10 +97,10 @@ def rounds(settings: LearnerSettings, distribution: SamplingDistribution, is_rou
 def correction_of(
     settings: LearnerSettings, batch: Batch, version: int, *, rounds: bool
 ) -> Correction | None:
-    """Return how an update from `version` corrects the policy's own rollouts; None: π_old drew them.
+    """Return how an update from `version` corrects the policy's rollouts; None: π_old drew them.
 
     Args:
-        rounds: as `rounds` returns.
+        rounds: the result of `rounds`.
     """
     mismatch = settings.mismatch
     level: ImportanceLevel | Literal["none"]
@@ -118,7 +118,7 @@ def correction_of(
 
 
 def traces(batch: Batch, scored: ScoredBatch) -> Tensor | None:
-    """Return min(1, π_old/μ) for the data's tokens and 1 for the policy's own; None: there are no data."""
+    """Return min(1, π_old/μ) for the data's tokens and 1 for the policy's; None: there is no data."""
     if batch.from_data_B is None or scored.entropies_BT is None:
         return None
     ratios_BT = (scored.old_logprobs_BT - batch.behavior_logprobs_BT).exp().clamp(max=1.0)
@@ -131,24 +131,24 @@ def importance(
     micro: MicroBatch,
     *,
     cap: float,
-    own: Correction | None,
+    correction: Correction | None,
     by_token: bool,
     by_mean: bool = False,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return two truncated weights π_old/μ: of a micro-batch's tokens (N,) and responses (B,).
+    """Return truncated weights π_old/μ of a micro-batch's tokens (N,) and of its responses (B,).
 
-    Either is None where all of its weights are 1.
+    A result is None if all its weights are 1.
 
     Args:
-        own: the correction of the policy's own rollouts. None: their weights are 1.
-        by_token: whether a token of the data has its own weight; otherwise it has its response's.
-        by_mean: as of `Correction.weights`.
+        correction: for the policy's rollouts. None: their weights are 1.
+        by_token: whether a token of the data has its weight; otherwise it has its response's.
+        by_mean: as in `Correction.weights`.
     """
-    if scored.entropies_BT is None or (own is None and batch.from_data_B is None):
+    if scored.entropies_BT is None or (correction is None and batch.from_data_B is None):
         return None, None
     log_ratio_N = micro.pick(scored.old_logprobs_BT) - micro.pick(batch.behavior_logprobs_BT)
     count = micro.num_responses
-    own_N, own_B = (own or Correction(None)).weights(
+    own_N, own_B = (correction or Correction(None)).weights(
         log_ratio_N, micro.responses_N, cap, by_mean=by_mean, num_responses=count
     )
     if batch.from_data_B is None:
@@ -162,7 +162,7 @@ def importance(
 
 
 def metrics(batch: Batch, scored: ScoredBatch, *, cap: float, by_token: bool) -> dict[str, float]:
-    """Return how far the policy is from the data: mean weight, truncated share, KL(μ‖π_old) per token."""
+    """Measure the distance from the data: mean weight, truncated share, KL(μ‖π_old) per token."""
     if batch.from_data_B is None or scored.entropies_BT is None:
         return {}
     mask_BT = batch.mask_BT & batch.from_data_B[:, None]

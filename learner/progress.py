@@ -7,17 +7,17 @@ IDLE = "idle"
 
 
 class Progress:
-    """Phase of the call that runs, how many sequences are done, and how many there are."""
+    """Phase of the current call, the number of finished sequences, and the number of all."""
 
     def __init__(self) -> None:
         self.now = (IDLE, 0, 1)
 
     def rest(self) -> None:
-        """Note that no call runs."""
+        """Record that no call runs."""
         self.now = (IDLE, 0, 1)
 
     def of(self, phase: str, total: int) -> Callable[[int], None]:
-        """Return a function that notes how many sequences of a phase are done."""
+        """Return a function that records how many sequences of a phase are done."""
 
         def advance(done: int) -> None:
             self.now = (phase, done, total)
@@ -26,7 +26,7 @@ class Progress:
 
     @contextlib.contextmanager
     def during(self, phase: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Yield such a function for a call of one phase."""
+        """Yield such a function for a call with one phase."""
         try:
             yield self.of(phase, total)
         finally:

@@ -15,7 +15,7 @@ from learner.models.adapter_settings import AdapterSettings
 class ReferenceSettings(Settings):
     """Settings of the reference policy: the model before training, or another one, such as a teacher."""
 
-    path: str | None = None  # None: the trained model as it was; else a folder or hub name, same vocabulary
+    path: str | None = None  # None: the model before training; else a folder or hub name, same vocabulary
     revision: str | None = None  # branch, tag or commit on the hub; None: the main one
 
     @model_validator(mode="after")
@@ -31,23 +31,23 @@ class ModelSettings(Settings):
     """Settings of the trained model and of its value function."""
 
     path: str  # a folder in Hugging Face format, a hub name, or an adapter's (peft) folder or hub name
-    base: str | None = None  # the base of the adapter `path`; None: the one that the adapter names
-    merge: bool = False  # merge the adapter `path` before training; otherwise it is trained further
+    base: str | None = None  # base of the adapter `path`; None: the base that the adapter names
+    merge: bool = False  # merge the adapter `path` before training; otherwise train it further
     revision: str | None = None  # branch, tag or commit on the hub; None: the main one
-    tokenizer: str | None = None  # None: the one in `path`
+    tokenizer: str | None = None  # None: the tokenizer in `path`
     chat: ChatSettings = ChatSettings()  # how conversations are read
     policy: str = "auto"  # auto: by the model's family; or package.module:Class, a models.policy.Policy
     critic: str = "linear"  # linear, mlp, or package.module:Class, a models.critic.Critic
     value_trunk: Literal["shared", "separate"] = "shared"  # the critic's trunk: the policy's, or a copy
-    # In updates, at the rates of the model's configuration. None: as published, which is on where the
-    # algorithm learns from references or data, and off where it learns from the policy's own rollouts
+    # In updates, at the rates of the model's configuration. None, as published: on if the algorithm learns
+    # from references or data, off if it learns from the policy's rollouts
     dropout: bool | None = None
     gradient_checkpointing: bool = False  # recompute activations: less memory, a third more compute
     # Number or share (0.33: the last third) of last layers that train, with the norm behind them and an
-    # untied head; the rest is frozen and shared with the reference. None: the whole model trains
+    # untied head. The rest is frozen and shared with the reference. None: the whole model trains
     trainable_layers: int | float | None = Field(default=None, gt=0)
-    reference: ReferenceSettings = ReferenceSettings()  # what the KL compares with
-    adapter: AdapterSettings = AdapterSettings()  # LoRA or QLoRA: small matrices train, the model is frozen
+    reference: ReferenceSettings = ReferenceSettings()  # the model that the KL compares with
+    adapter: AdapterSettings = AdapterSettings()  # LoRA or QLoRA: train small matrices beside a frozen model
 
     @model_validator(mode="after")
     def _trunk_is_one(self) -> Self:
@@ -64,22 +64,22 @@ class ModelSettings(Settings):
         return self
 
     def drops_out(self, algorithm: Algorithm) -> bool:
-        """Return whether this algorithm's updates run with the model's own dropout.
+        """Return whether this algorithm's updates use the model's dropout.
 
         Raises:
-            InputError: dropout is asked for, but policy and reference policy read the same frozen layers.
+            InputError: dropout is on, but policy and reference policy read the same frozen layers.
         """
         if self.dropout is None:
             return algorithm.traits.learns_from != "rollouts"
         if self.dropout and self.trainable_layers is not None and algorithm.traits.online:
             raise InputError(
                 f"model.dropout=true with model.trainable_layers={self.trainable_layers}: the reference "
-                "reads the frozen layers' output, which must have no dropout in it; leave out one of the two"
+                "reads the frozen layers' output, which must be without dropout; leave out one of the two"
             )
         return self.dropout
 
     def any_dropout(self, algorithm: Algorithm) -> bool:
-        """Return whether this algorithm's updates run with dropout, the model's own or its adapter's."""
+        """Return whether this algorithm's updates use dropout, of the model or of its adapter."""
         return self.drops_out(algorithm) or self.adapter.drops_out
 
     def num_trained(self, num_layers: int) -> int:
@@ -97,8 +97,8 @@ class ModelSettings(Settings):
         count = max(1, round(wanted * num_layers)) if isinstance(wanted, float) else wanted
         if count >= num_layers:
             raise InputError(
-                f"model.trainable_layers={wanted}: the model has {num_layers} layers, and at least one of "
-                "them is to be frozen; expected fewer, or leave it out to train all"
+                f"model.trainable_layers={wanted}: the model has {num_layers} layers, and at least one "
+                "must stay frozen; expected fewer, or leave it out to train all"
             )
         return count
 
@@ -106,56 +106,56 @@ class ModelSettings(Settings):
 class LearnerSettings(Settings):
     """Settings of the learner's computation, processes and deadlines."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU if there is one
     # auto: bfloat16 on a GPU, none on a CPU; float16: on a GPU without bfloat16, with a loss scale
     autocast: Literal["auto", "bfloat16", "float16", "none"] = "auto"
-    # The policy's weights and hidden states in passes. bfloat16: as engines have, with float32 masters in the
+    # The policy's weights and hidden states in passes. bfloat16: as in engines, with float32 masters in the
     # optimiser, so that small steps are not lost; auto: on one GPU with autocast=bfloat16
     param_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     # Join the small kernels of each transformer block by torch.compile, which takes a while at the start. Not
-    # yet tried on a GPU. Where it can't be, blocks run as they are, and the run says why
+    # yet tried on a GPU. If it fails, blocks run uncompiled, and the run says why
     compile: bool = False
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
-    # numbers of logits held at once; more are computed again
+    # numbers of logits held at once; larger batches are computed again in chunks
     logits_budget: int = Field(default=2**24, ge=1)
-    # Where sampling warps the distribution (temperature, top-k, top-p, minimum length): exact: ratios, KL and
+    # If sampling warps the distribution (temperature, top-k, top-p, minimum length): exact: ratios, KL and
     # entropies are the warped distribution's; importance: they are the whole softmax's, with truncated
     # importance weights (a temperature only); ignore: the whole softmax's, without weights (biased)
     behavior: Literal["exact", "importance", "ignore"] = "exact"
     importance_cap: float = Field(default=2.0, gt=0)  # largest weight of a token; RLOO: of a response
-    # Where an update came after a rollout: truncated importance weights of tokens, of responses, or none
+    # If an update came after a rollout: truncated importance weights of tokens, of responses, or none
     # (biased)
     staleness_correction: Literal["token", "response", "none"] = "token"
-    mismatch: MismatchSettings = MismatchSettings()  # where the engine's probabilities differ a little
-    # Score finished rollouts while others are written. None: where the learner has a GPU of its own
+    mismatch: MismatchSettings = MismatchSettings()  # corrects small deviations of the engine's probabilities
+    # Score finished rollouts while others are written. None: if the learner has a GPU for itself
     score_early: bool | None = None
-    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"  # of the learning rate, after warm-up
-    # Share of the learning rate that linear and cosine come down to. LoL-RL's linear one ends at 0.5 with two
-    # accumulated batches: its length counts batches, and it moves once a step
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"  # course of the rate after warm-up
+    # Share of the learning rate at which linear and cosine end. LoL-RL's linear schedule ends at 0.5 with two
+    # accumulated batches, because its length counts batches, but it moves once a step
     lr_end: float = Field(default=0.0, ge=0, le=1)
-    warmup_iterations: int = Field(default=0, ge=0)  # the learning rate rises from 0 during these
-    # Numbers that a push brings to the workers: all, or only those that changed since the last push
+    warmup_iterations: int = Field(default=0, ge=0)  # during these the learning rate rises from 0
+    # Numbers that a push sends to the workers: all, or those that changed since the last push
     push: Literal["whole", "changed"] = "whole"
-    # Way of a push: Ray's objects; or one broadcast, over nccl or gloo, or by memory of one GPU (ipc). auto:
-    # ipc where learner and workers share one GPU, and else objects
+    # Transport of a push: Ray's objects; or one broadcast over nccl or gloo, or by memory of one GPU (ipc).
+    # auto: ipc if learner and workers share one GPU, else objects
     transport: Literal["auto", "objects", "nccl", "ipc", "gloo"] = "auto"
-    num_processes: int = Field(default=1, ge=1)  # share models, moments and work
-    # Where several processes sum gradients: after each micro-batch, so that each keeps only its own rows; or
-    # once a minibatch, which sends less and keeps whole gradients in each process
+    num_processes: int = Field(default=1, ge=1)  # number of processes that share models, moments and work
+    # When several processes sum gradients: after each micro-batch, so that each keeps only its rows; or once
+    # a minibatch, which sends less and keeps whole gradients in each process
     sum_gradients: Literal["micro_batch", "minibatch"] = "micro_batch"
     # Keep weights, gradients and moments in the host's memory; a GPU holds a layer at a time
     offload: bool = False
-    num_threads: int | None = Field(default=None, ge=1)  # of each process; None: all cores
-    start_timeout_s: float = Field(default=600.0, gt=0)  # until a process answers; models load after that
-    stall_timeout_s: float = Field(default=120.0, gt=0)  # without an answer
-    progress_timeout_s: float = Field(default=1800.0, gt=0)  # with answers, but without progress
-    max_restarts: int = Field(default=3, ge=0)  # after a death or hang, within an hour
+    num_threads: int | None = Field(default=None, ge=1)  # CPU threads of each process; None: all cores
+    start_timeout_s: float = Field(default=600.0, gt=0)  # seconds until a process answers; models load after
+    stall_timeout_s: float = Field(default=120.0, gt=0)  # limit in seconds without an answer
+    progress_timeout_s: float = Field(default=1800.0, gt=0)  # seconds with answers but without progress
+    max_restarts: int = Field(default=3, ge=0)  # restarts after deaths or hangs within an hour
 
     @model_validator(mode="after")
     def _changes_are_objects(self) -> Self:
         if self.push == "changed" and self.transport not in ("auto", "objects"):
             raise ValueError(
-                f"push=changed leaves out what has not changed, and transport={self.transport} sends all; "
+                f"push=changed leaves out unchanged numbers, but transport={self.transport} sends all; "
                 "expected transport=objects, or push=whole"
             )
         return self

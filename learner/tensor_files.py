@@ -4,7 +4,7 @@
     policy-00002-of-00002.safetensors    the second rank's rows; the header says as JSON where they belong:
                                          {"wte.weight": {"shape": [37, 16], "first": 19}}
 
-Files from any number of ranks can be read by any other number; each reads only its own rows.
+Any number of ranks can read files from any other number; each reads only its rows.
 """
 
 import json
@@ -26,7 +26,7 @@ ROWS = "rows"  # the entry in a file's header
 
 
 def write(tensors: Mapping[str, Tensor], folder: Path, name: str, ranks: Ranks) -> None:
-    """Write tensors of any shape, with all ranks at once; the first rank writes those not sharded."""
+    """Write tensors of any shape, with all ranks at once; the first rank writes unsharded tensors."""
     if not any(isinstance(tensor, DTensor) for tensor in tensors.values()):
         if ranks.is_first:
             save_file(_on_cpu(tensors), folder / f"{name}.safetensors")
@@ -52,7 +52,7 @@ class _Part:
 
 
 class TensorFiles:
-    """Tensors of some files: those of `write`, or of any program that stores whole tensors."""
+    """Tensors of some files, from `write` or from any program that stores whole tensors."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._parts: dict[str, list[_Part]] = {}
@@ -60,7 +60,7 @@ class TensorFiles:
         for file in files:
             with safe_open(file, framework="pt") as opened:
                 places = json.loads((opened.metadata() or {}).get(ROWS, "{}"))
-                for key in opened.keys():  # noqa: SIM118 (it is no dictionary)
+                for key in opened.keys():  # noqa: SIM118 (not a dictionary)
                     stored = opened.get_slice(key).get_shape()
                     place = places.get(key, {"shape": stored, "first": 0})
                     self.shapes[key] = torch.Size(place["shape"])
@@ -69,7 +69,7 @@ class TensorFiles:
 
     @classmethod
     def written(cls, folder: Path, name: str) -> "TensorFiles":
-        """Return the files that `write` has left under a name in a folder.
+        """Return the files that `write` left in a folder under this name.
 
         Raises:
             LearnerError: files are missing.
@@ -98,8 +98,8 @@ class TensorFiles:
                     pieces.append(opened.get_slice(key)[start - part.first : stop - part.first])
         if sum(map(len, pieces)) != count:
             raise LearnerError(
-                f"{self._parts[key][0].file.parent}: of {key} rows {first} to {first + count} are expected, "
-                f"and {sum(map(len, pieces))} of them are there; the checkpoint is incomplete"
+                f"{self._parts[key][0].file.parent}: rows {first} to {first + count} of {key} are expected, "
+                f"but only {sum(map(len, pieces))} of them exist; the checkpoint is incomplete"
             )
         return torch.cat(pieces) if pieces else self._none_of(key)
 
@@ -109,7 +109,7 @@ class TensorFiles:
         return none
 
     def like(self, key: str, other: Tensor) -> Tensor:
-        """Read a tensor that is sharded as `other` is: all of it, or this rank's rows."""
+        """Read a tensor with the sharding of `other`: all of it, or this rank's rows."""
         if not isinstance(other, DTensor):
             return self.whole(key)
         rows, first = own_rows(other)
@@ -123,7 +123,7 @@ def _files(folder: Path, name: str) -> list[Path]:
     expected = int(files[0].stem.rpartition("-of-")[2]) if files else 1
     if len(files) != expected:
         raise LearnerError(
-            f"{folder}: {name}.safetensors is expected, or one file for each process that wrote it; "
+            f"{folder}: expected {name}.safetensors, or one file for each process that wrote it; "
             f"{len(files)} of {expected} are there"
         )
     return files

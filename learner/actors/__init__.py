@@ -1,1 +1,1 @@
-"""The learner as Ray actors: its process, its group of ranks, and calls to it from outside."""
+"""The learner as Ray actors: its process, its group of ranks, and calls from outside."""

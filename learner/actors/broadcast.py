@@ -1,4 +1,4 @@
-"""Let the processes of a learner join and send to groups of workers, as `contracts.clients.Broadcast`."""
+"""Let a learner's processes join and send to groups of workers, as `contracts.clients.Broadcast`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ JOIN, SEND = "a group with the workers", "weights to be sent"
 
 
 class LearnerBroadcast:
-    """The learner's side of broadcasts, one group after the other.
+    """The learner's side of broadcasts, with one group at a time.
 
     Args:
-        stall_timeout_s: without progress for so long, the learner is lost. Members of a gloo group
-            give up earlier, so that a worker that hangs is not taken for a learner that does. NCCL waits.
+        stall_timeout_s: seconds without progress after which the learner is lost. Members of a gloo group
+            give up earlier, so that a hanging worker does not look like a hanging learner. NCCL waits.
         results: waits for calls and returns their results; it raises LearnerLost.
     """
 
@@ -36,7 +36,7 @@ class LearnerBroadcast:
 
     def open(self, num_receivers: int) -> WeightGroup:
         self.group, size = None, num_receivers + 1
-        if self._transport == "gloo":  # the node's address: workers may be on other nodes
+        if self._transport == "gloo":  # workers on other nodes need the node's address
             self._point = MeetingPoint(ray.util.get_node_ip_address(), size)
             address = self._point.address
         else:
@@ -72,14 +72,14 @@ class LearnerBroadcast:
 
 
 def merged(handles: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the handles of all processes as one, with each tensor's on every GPU.
+    """Return the handles of all processes as one: each tensor's handles on every GPU.
 
     >>> merged([{"ipc_handles": [{"GPU-a": (1,)}]}, {"ipc_handles": [{"GPU-b": (2,)}]}])
     {'ipc_handles': [{'GPU-a': (1,), 'GPU-b': (2,)}]}
     >>> merged([{}, {}])
     {}
     """
-    lists = [each["ipc_handles"] for each in handles if each]
+    lists = [handle["ipc_handles"] for handle in handles if handle]
     if not lists:
         return {}
     same_tensor = zip(*lists, strict=True)

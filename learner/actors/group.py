@@ -1,7 +1,7 @@
-"""Run the learner as one Ray actor, or as several that are its ranks, and replace lost ones.
+"""Run the learner as one Ray actor or as several ranks, and replace lost ones.
 
-A long call says nothing about a process's health. So the group watches whether each process answers, from a
-thread of its own, while it computes. Ranks wait for each other in every pass: a lost rank stops the others.
+A long call says nothing about a process's health. So the group watches whether each process answers from a
+second thread while it computes. Ranks wait for each other in every pass, so a lost rank stops the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from contracts.clients import PublishedWeights
+from contracts.clients import PublishedWeights, TokenNumbers
 from contracts.errors import DiskFull, InputError, LearnerError, LearnerFailed, LearnerLost
 from contracts.processes import timeline
 from contracts.processes.waiting import STARTS_S, Waiting
@@ -23,7 +23,7 @@ from learner.distributed.place import Place, said_of
 from learner.distributed.rendezvous import MeetingPoint, Rendezvous
 from learner.settings import LearnerSettings
 
-LOOK_S = 0.25  # between two looks at the progress
+LOOK_S = 0.25  # time between two checks of the progress
 
 OnProgress = Callable[[str, int, int], None]
 Note = Callable[[str], None]
@@ -39,10 +39,10 @@ class LearnerGroup:
 
     Args:
         make_actor: starts a `learner.actors.process.LearnerProcess`. It gets the place where ranks meet, or
-            None where there is one process. After a loss it is called again for each process.
-        note: called with a message when something goes wrong, or gets nowhere.
+            None if there is one process. After a loss it is called again for each process.
+        note: called with a message when something fails or makes no progress.
         tell: called with messages about the start; by default `note`.
-        say: called with messages about a long call that gets on; by default `note`.
+        say: called with messages about a long call that makes progress; by default `note`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LearnerGroup:
     ) -> None:
         self._make_actor, self._engine_dtype = make_actor, engine_dtype
         self._settings, self._note, self._tell, self._say = settings, note, tell or note, say or note
-        self._iterations: int | None = None  # that a later call has planned
+        self._iterations: int | None = None  # as a later call of `plan` sets them
         self._start()
 
     def _start(self) -> None:
@@ -68,7 +68,7 @@ class LearnerGroup:
         ]
         self._starting = [process.start() for process in self._processes]
         self._watched = watch(self._processes, self._settings)
-        self._early: list[Any] = []  # the call that scores a part of the next batch
+        self._early: list[Any] = []  # call that scores a part of the next batch
         self._may_score_early = True
         transport = self._settings.transport
         self._broadcast = (
@@ -76,7 +76,7 @@ class LearnerGroup:
             if transport in ("auto", "objects")
             else LearnerBroadcast(self._processes, transport, self._settings.stall_timeout_s, self._results)
         )
-        # NLPO's mask model changes rarely: its arrays are kept until it does.
+        # NLPO's mask model changes rarely, so its arrays are kept until it does.
         self._mask_version: int | None = None
         self._mask_arrays: Any = None
 
@@ -85,18 +85,18 @@ class LearnerGroup:
 
         Raises:
             InputError: the model can't be used.
-            LearnerLost: a process died or does not start.
+            LearnerLost: a process died or did not start.
         """
         self._await(self._starting, "the learner to load its models", on_progress, starts=True)
-        for each in self._watched:
-            each.is_up()
+        for member in self._watched:
+            member.is_up()
         if words := self._get(self._starting[0], "the learner's start"):
             self._tell(words)
         if len(self._processes) > 1:
             self._tell(f"the learner's ranks: {said_of(self.places())}")
 
     def restart(self, on_progress: OnProgress = _nobody) -> None:
-        """Replace all processes by new ones, with the models that the run began with."""
+        """Replace all processes by new ones with the models of the run's start."""
         self.stop()
         self._start()
         self.wait_until_ready(on_progress)
@@ -105,13 +105,13 @@ class LearnerGroup:
 
     def pids(self) -> list[int]:
         """Return the ids of the learner's processes, once they answer."""
-        asked, what = [process.pid() for process in self._processes], "the learner's process id"
-        return [int(self._get(call, what, self._settings.start_timeout_s)) for call in asked]
+        calls, what = [process.pid() for process in self._processes], "the learner's process id"
+        return [int(self._get(call, what, self._settings.start_timeout_s)) for call in calls]
 
     def places(self) -> list[Place]:
-        """Return where each rank runs, once they answer."""
-        asked, what = [process.place() for process in self._processes], "the places of the learner's ranks"
-        return [self._get(call, what, self._settings.start_timeout_s) for call in asked]
+        """Return where each rank runs, once the processes answer."""
+        calls, what = [process.place() for process in self._processes], "the places of the learner's ranks"
+        return [self._get(call, what, self._settings.start_timeout_s) for call in calls]
 
     def score_early(self, rollouts: Sequence[Rollout], num_rollouts: int) -> bool:
         if self._early and not ray.wait(self._early, timeout=0)[0]:
@@ -122,7 +122,7 @@ class LearnerGroup:
         return True
 
     def _end_early(self, on_progress: OnProgress = _nobody) -> None:
-        """Wait for the call that scores early; where it fails, the update scores, as all that follow."""
+        """Wait for early scores. If they fail, this and all later updates score themselves."""
         calls, self._early = self._early, []
         try:
             self._await(calls, "the first scores of an update", on_progress)
@@ -142,13 +142,18 @@ class LearnerGroup:
 
     def measure(self, rollouts: Sequence[Rollout], on_progress: OnProgress = _nobody) -> dict[str, float]:
         shared, what = ray.put(list(rollouts)), f"measures of {len(rollouts)} held-out responses"
-        found = self._results([process.measure(shared) for process in self._processes], what, on_progress)
-        return dict(found[0])
+        measures = self._results([process.measure(shared) for process in self._processes], what, on_progress)
+        return dict(measures[0])
 
     def logprobs(self, rollouts: Sequence[Rollout], on_progress: OnProgress = _nobody) -> list[list[float]]:
         shared, what = ray.put(list(rollouts)), f"log-probabilities of {len(rollouts)} responses"
-        found = self._results([process.logprobs(shared) for process in self._processes], what, on_progress)
-        return list(found[0])
+        logprobs = self._results([process.logprobs(shared) for process in self._processes], what, on_progress)
+        return list(logprobs[0])
+
+    def token_numbers(self) -> Sequence[TokenNumbers]:
+        numbers: Sequence[TokenNumbers]
+        (numbers,) = self._results([self._processes[0].token_numbers()], "numbers of single tokens")
+        return numbers
 
     def plan(self, iterations: int) -> None:
         self._iterations = iterations
@@ -157,7 +162,9 @@ class LearnerGroup:
     def publish(self) -> PublishedWeights:
         what = "weights to be published"
         if self._broadcast is not None:
-            manifest = self._results([each.announce(self._engine_dtype) for each in self._processes], what)[0]
+            manifest = self._results(
+                [process.announce(self._engine_dtype) for process in self._processes], what
+            )[0]
             masks = self._masks(manifest)
             whole = cache(partial(self._whole, self._processes[0].sent_whole, masks))
             return PublishedWeights(manifest, None, masks, whole, self._broadcast)
@@ -169,7 +176,7 @@ class LearnerGroup:
         return PublishedWeights(manifest, both[0][1], masks, whole if manifest.base else None)
 
     def _masks(self, manifest: WeightManifest) -> Any:
-        """Return a reference to the mask model's arrays, published where they have changed; or None."""
+        """Return a reference to the mask model's arrays, newly published if they changed; or None."""
         if manifest.mask_version is not None and manifest.mask_version != self._mask_version:
             # Wait here, so that a learner's death does not look like a worker's.
             masks = [process.publish_mask(self._engine_dtype) for process in self._processes]
@@ -180,8 +187,8 @@ class LearnerGroup:
     def _whole(self, fetch: Callable[[], tuple[Any, Any]], mask_arrays: Any) -> PublishedWeights:
         """Fetch all of the last published weights.
 
-        They are for workers that lack the weight version to which the published changes must be added, or
-        that took no part in a broadcast.
+        They are for workers that missed a broadcast, or that lack the version to which published changes
+        apply.
         """
         manifest, arrays = fetch()
         what = "all of the published weights"
@@ -214,16 +221,16 @@ class LearnerGroup:
         on_progress: OnProgress = _nobody,
         starts: bool = False,
     ) -> None:
-        """Wait until all calls have ended, and call `on_progress` with the latest progress meanwhile.
+        """Wait until all calls have ended; call `on_progress` with the latest progress meanwhile.
 
         Raises:
-            LearnerLost: a process died, gave no answer for `learner.stall_timeout_s`, or made no progress for
+            LearnerLost: a process died, did not answer for `learner.stall_timeout_s`, or made no progress for
                 `learner.progress_timeout_s`.
             LearnerError, InputError, DiskFull: a call failed; other ranks may be waiting for it.
         """
         pending, watched = list(calls), self._watched
-        for each in watched:
-            each.begin()
+        for member in watched:
+            member.begin()
         waiting = Waiting(self._tell, STARTS_S) if starts else Waiting(self._note, say=self._say)
         while pending:
             ended, pending = ray.wait(pending, num_returns=len(pending), timeout=LOOK_S)
@@ -232,28 +239,28 @@ class LearnerGroup:
             if not pending:
                 self._take_spans()
                 return
-            for each in watched:
-                self._look_at(each, what)
-            on_progress(*(watched[0].said or ("start", 0, 1)))
-            waiting.progress(max(each.changed_at for each in watched))
+            for member in watched:
+                self._look_at(member, what)
+            on_progress(*(watched[0].progress or ("start", 0, 1)))
+            waiting.progress(max(member.changed_at for member in watched))
             if waiting.is_due:
-                gets_on = all(each.gets_on for each in watched)
-                waiting.tell(what, [str(each) for each in watched], gets_on=gets_on)
+                gets_on = all(member.gets_on for member in watched)
+                waiting.tell(what, [str(member) for member in watched], gets_on=gets_on)
 
     def _take_spans(self) -> None:
         """Take the timelines of all processes, if the run writes one."""
-        for each in self._watched if timeline.is_on() else ():
-            spans = self._get(each.process.take_spans(), "the timeline", self._settings.stall_timeout_s)
-            timeline.receive(each.name, spans)
+        for member in self._watched if timeline.is_on() else ():
+            spans = self._get(member.process.take_spans(), "the timeline", self._settings.stall_timeout_s)
+            timeline.receive(member.name, spans)
 
-    def _look_at(self, each: Watched, what: str) -> None:
+    def _look_at(self, member: Watched, what: str) -> None:
         try:
-            each.look(what)
+            member.look(what)
         except ray.exceptions.RayError as error:
             raise _lost(error, what) from None
 
     def _get(self, call: Any, what: str, timeout_s: float | None = None) -> Any:
-        """Return the result of a call; in most cases the call has ended."""
+        """Return the result of a call, which has usually ended."""
         try:
             return ray.get(call, timeout=timeout_s or self._settings.stall_timeout_s)
         except ray.exceptions.RayTaskError as error:
@@ -268,20 +275,22 @@ class LearnerGroup:
             raise _lost(error, what) from None
 
     def _require_all(self, what: str) -> None:
-        """Check that every process answers, since a lost rank makes the calls of the others fail.
+        """Check that every process answers, because a lost rank makes the calls of the others fail.
 
         Raises:
             LearnerLost: a process does not answer.
         """
-        for each in self._watched if len(self._watched) > 1 else ():
-            each.begin()
+        for member in self._watched if len(self._watched) > 1 else ():
+            member.begin()
             try:
-                ray.get(each.asked, timeout=self._settings.stall_timeout_s)
+                ray.get(member.reply, timeout=self._settings.stall_timeout_s)
             except ray.exceptions.RayError as error:
-                raise LearnerLost(f"{each.name} was lost while it was waited for {what}: {error}") from None
+                raise LearnerLost(
+                    f"{member.name} was lost while Whetstone waited for {what}: {error}"
+                ) from None
 
 
 def _lost(error: Exception, what: str) -> LearnerLost:
-    """Return the error for a process that died by itself, with its node, or for lack of memory."""
+    """Return the error for a process that died; Ray's message names its node, or a lack of memory."""
     verb = "died" if isinstance(error, ray.exceptions.RayActorError) else "was lost"
-    return LearnerLost(f"the learner {verb} while it was waited for {what}: {error}")
+    return LearnerLost(f"the learner {verb} while Whetstone waited for {what}: {error}")

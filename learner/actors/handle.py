@@ -5,6 +5,7 @@ from typing import Any
 
 import ray
 
+from contracts.clients import TokenNumbers
 from contracts.processes.timeline import Span
 from contracts.weights import WeightGroup
 from learner.distributed.place import Place
@@ -43,11 +44,14 @@ class LearnerHandle:
     def plan(self, iterations: int) -> "ray.ObjectRef[None]":
         return self.actor.plan.remote(iterations)
 
+    def token_numbers(self) -> "ray.ObjectRef[list[TokenNumbers]]":
+        return self.actor.token_numbers.remote()
+
     def score_early(self, rollouts: "ray.ObjectRef", num_rollouts: int) -> "ray.ObjectRef[None]":
         return self.actor.score_early.remote(rollouts, num_rollouts)
 
     def publish(self, engine_dtype: str) -> "tuple[ray.ObjectRef, ray.ObjectRef]":
-        """Publish the weights; return references to the manifest and to the arrays, which may be large."""
+        """Publish the weights; return references to the manifest and to the arrays, which can be large."""
         manifest, arrays = self.actor.publish.options(num_returns=2).remote(engine_dtype)
         return manifest, arrays
 
@@ -62,7 +66,7 @@ class LearnerHandle:
         return manifest, arrays
 
     def announce(self, engine_dtype: str) -> "ray.ObjectRef":
-        """Return a reference to the manifest of weights that `send_weights` sends."""
+        """Return a reference to the manifest of the weights that `send_weights` will send."""
         return self.actor.announce.remote(engine_dtype)
 
     def new_address(self, transport: str) -> "ray.ObjectRef[str]":
@@ -81,7 +85,7 @@ class LearnerHandle:
         return self.actor.release_weights.remote()
 
     def sent_whole(self) -> "tuple[ray.ObjectRef, ray.ObjectRef]":
-        """Return references to the manifest and to all arrays of what was sent last."""
+        """Return references to the manifest and to all arrays of the last broadcast."""
         manifest, arrays = self.actor.sent_whole.options(num_returns=2).remote()
         return manifest, arrays
 

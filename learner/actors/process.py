@@ -1,13 +1,14 @@
-"""Run a learner in a process of its own, which answers while its models load and while it computes.
+"""Run a learner in its own process, which answers while its models load and while it computes.
 
-The command imports this module, too. So only `load_learner`, which the process calls, imports torch.
+The command also imports this module. So only `load_learner`, which the process calls, imports torch.
 """
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from contracts.clients import TokenNumbers
 from contracts.processes import timeline
 from contracts.processes.garbage import uncollected
 from contracts.processes.timeline import Span
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 Progress = tuple[str, int, int]  # (phase, done, total)
 IDLE = "idle"
-SENDING = "send weights"  # others wait for each step of it
-CALLS_AT_ONCE = 3  # an update, all weights for a worker that comes late, and the progress
+SENDING = "send weights"  # workers wait for each of its steps
+CALLS_AT_ONCE = 3  # an update, the full weights for a late worker, and the progress
 
 
 def load_learner(
@@ -46,8 +47,10 @@ def load_learner(
 ) -> "Learner":
     """Return the learner, with its models loaded."""
     from learner.learner import Learner
+    from learner.role_learners import RoleLearners
 
-    return Learner(
+    kind: Any = RoleLearners if model.adapter.roles else Learner
+    learner: Learner = kind(
         model,
         algorithm,
         settings,
@@ -59,6 +62,7 @@ def load_learner(
         engine_rounds=engine_rounds,
         rendezvous=rendezvous,
     )
+    return learner
 
 
 class LearnerProcess:
@@ -73,7 +77,7 @@ class LearnerProcess:
         self._doing = IDLE
 
     def start(self) -> str | None:
-        """Load the models; return words about what of the settings can't be followed, or None.
+        """Load the models; return a message if torch could not compile them, else None.
 
         Raises:
             InputError: the model can't be used.
@@ -82,33 +86,34 @@ class LearnerProcess:
             from learner.publishing.weight_sender import WeightSender
 
             learner = self._make_learner()
+            # A sender does not send roles' adapters, because preflight allows them only as objects.
             self._sender, self._learner = WeightSender(learner), learner
             return learner.compiled.failure
 
     def progress(self) -> Progress:
-        """Return an update's own progress or, while another call runs, that call's name."""
+        """Return an update's progress or, during another call, that call's name."""
         if self._learner is None:
             return "start", 0, 1
-        said = self._learner.progress()
+        progress = self._learner.progress()
         if self._doing == SENDING and self._sender is not None:
             return SENDING, *self._sender.progress
-        return (self._doing, 0, 1) if said[0] == IDLE else said
+        return (self._doing, 0, 1) if progress[0] == IDLE else progress
 
     def pid(self) -> int:
         return os.getpid()
 
     def place(self) -> Place:
-        """Return the node and the GPUs on which it runs."""
+        """Return the node and the GPUs of this process."""
         return this_place()
 
     def take_spans(self) -> tuple[Span, ...]:
-        """Return its timeline since the last call."""
+        """Return this process's timeline since the last call."""
         return timeline.drain()
 
-    # ---- the learner's own methods, once it has started ----
+    # ---- the learner's methods, once it has started ----
 
     def update(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        with self._at(IDLE, "trains") as learner:  # the learner reports an update's progress itself
+        with self._at(IDLE, "trains") as learner:  # the learner itself reports an update's progress
             return learner.update(rollouts)
 
     def measure(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
@@ -118,6 +123,10 @@ class LearnerProcess:
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[list[float]]:
         with self._at("logprobs") as learner:
             return learner.logprobs(rollouts)
+
+    def token_numbers(self) -> list[TokenNumbers]:
+        with self._at("token numbers") as learner:
+            return learner.token_numbers
 
     def plan(self, iterations: int) -> None:
         with self._at("plan") as learner:
@@ -132,7 +141,7 @@ class LearnerProcess:
             return learner.publish(engine_dtype)
 
     def publish_mask(self, engine_dtype: str) -> "tuple[None, dict[str, Array] | None]":
-        """Return None and the mask model's arrays; a caller can wait for the None and fetch no arrays."""
+        """Return None, for which a caller can wait, and the mask model's arrays."""
         with self._at("publish_mask") as learner:
             return None, learner.publish_mask(engine_dtype)
 
@@ -140,7 +149,7 @@ class LearnerProcess:
         with self._at("published_whole") as learner:
             return learner.published_whole()
 
-    # ---- weights that go through a group ----
+    # ---- weights that a group broadcasts ----
 
     def announce(self, engine_dtype: str) -> WeightManifest:
         with self._at("publish") as learner, learner.masters.exact():
@@ -166,7 +175,7 @@ class LearnerProcess:
             self._sending.release()
 
     def sent_whole(self) -> "tuple[WeightManifest, dict[str, Array]]":
-        """Return manifest and all arrays of the weights that were sent last, even while an update runs."""
+        """Return the manifest and all arrays of the last broadcast, even while an update runs."""
         return self._sending.whole()
 
     @property

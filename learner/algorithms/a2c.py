@@ -18,12 +18,12 @@ class A2C(ActorCriticAlgorithm):
     traits: ClassVar[Traits] = Traits(learns_from="rollouts", online=True, critic=True, mixes_data="weighted")
 
     learning_rate: float = Field(default=7e-4, gt=0)
-    num_epochs: Literal[1] = 1  # the gradient is that of the policy that sampled
+    num_epochs: Literal[1] = 1  # more epochs would need ratios to the policy that sampled
     minibatch_size: None = None  # the whole batch
     minibatch_tokens: None = None
     gae_lambda: float = Field(default=1.0, ge=0, le=1)
     advantage_whitening: Literal["none", "minibatch", "batch"] = "none"
-    target_kl: None = None  # one step: there is nothing to stop
+    target_kl: None = None  # one step can't stop early
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         """Return (-Σ A log π + c_v Σ (R - V)² - c_e Σ H + β Σ KL) / num_tokens."""

@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 
 class ActorCriticAlgorithm(Algorithm):
-    """Common settings and formulas of PPO, NLPO, A2C and TRPO, all but the policy's loss."""
+    """Common settings and formulas of PPO, NLPO, A2C and TRPO, without the policy's loss."""
 
     learning_rate: float
-    critic_learning_rate: float | None = Field(default=None, gt=0)  # None: as learning_rate
+    critic_learning_rate: float | None = Field(default=None, gt=0)  # None: learning_rate
     num_epochs: int
     minibatch_size: int | None
-    minibatch_tokens: int | None = Field(default=None, ge=1)  # whole rollouts until they have so many tokens
+    minibatch_tokens: int | None = Field(default=None, ge=1)  # take whole rollouts until they have this many
     gamma: float = Field(default=1.0, ge=0, le=1)
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # with gamma, from a turn to the next
-    turn_lambda: float | None = Field(default=None, ge=0, le=1)  # from a turn to the next; None: gae_lambda
-    # action_first, action_mean: one advantage a turn, by its first token's value or by their mean
+    turn_gamma: float = Field(default=1.0, ge=0, le=1)  # times gamma, from a turn to the next
+    turn_lambda: float | None = Field(default=None, ge=0, le=1)  # λ from a turn to the next; None: gae_lambda
+    # action_first, action_mean: one advantage a turn, from its first token's value or from their mean
     value_level: ValueLevel = "token"
-    bootstrap_truncated: bool = True  # end a truncated rollout in the critic's value; False: in 0
+    bootstrap_truncated: bool = True  # count a truncated rollout's future as the critic's value; False: as 0
     advantage_whitening: Literal["none", "minibatch", "batch"] = "minibatch"
     entropy_coef: float = Field(default=0.0, ge=0)
     value_coef: float = Field(default=0.5, ge=0)
     value_clip_range: float | None = Field(default=None, gt=0)
     value_clip_pessimistic: bool = False  # True: the larger of clipped and unclipped (OpenRL, trl)
     huber_delta: float | None = Field(default=None, gt=0)  # larger value errors count linearly (OpenRL: 10)
-    normalize_values: bool = True  # let the critic predict returns in units of all returns so far
-    max_grad_norm: float | None = Field(default=0.5, gt=0)  # of the actor and the critic, each apart
+    normalize_values: bool = True  # the critic predicts returns in units of all returns so far
+    max_grad_norm: float | None = Field(default=0.5, gt=0)  # limit for the actor and for the critic
     target_kl: float | None = None
     reward_scale: RewardScale = "deviation"
     normalize_rewards: bool = False  # RL4LMs' norm_reward: whiten token rewards, zeros included
-    spread_rewards: bool = False  # over a turn's tokens in equal parts, instead of where they are earned
+    spread_rewards: bool = False  # spread rewards equally over a turn's tokens, not where they are earned
     optimizer: OptimizerSettings = OptimizerSettings()
     kl: KLSettings = KLSettings()
 
@@ -55,22 +55,22 @@ class ActorCriticAlgorithm(Algorithm):
 
     @model_validator(mode="before")
     @classmethod
-    def _minibatches_have_one_size(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or given.get("minibatch_tokens") is None:
-            return given
-        if (size := given.get("minibatch_size")) is not None:
+    def _minibatches_have_one_size(cls, options: Any) -> Any:
+        if not isinstance(options, Mapping) or options.get("minibatch_tokens") is None:
+            return options
+        if (size := options.get("minibatch_size")) is not None:
             raise ValueError(
-                f"got minibatch_size={size} and minibatch_tokens={given['minibatch_tokens']}; expected one: "
-                "set algorithm.minibatch_size=null"
+                f"got minibatch_size={size} and minibatch_tokens={options['minibatch_tokens']}; "
+                "expected one: set algorithm.minibatch_size=null"
             )
-        return {**given, "minibatch_size": None}
+        return {**options, "minibatch_size": None}
 
     @model_validator(mode="after")
     def _pessimism_needs_a_range(self) -> Self:
         if self.value_clip_pessimistic and self.value_clip_range is None:
             raise ValueError(
                 "got value_clip_pessimistic=true without a value_clip_range; the larger of the clipped and "
-                "the unclipped loss needs one, OpenRL's is value_clip_range=0.2"
+                "the unclipped loss needs one; OpenRL has value_clip_range=0.2"
             )
         return self
 
@@ -112,7 +112,7 @@ class ActorCriticAlgorithm(Algorithm):
         advantages_BT, returns_BT = self._advantages(rewards_BT, inputs, mask_BT)
         if self.advantage_whitening == "batch":
             advantages_BT = advantages_BT.masked_scatter(mask_BT, whiten(advantages_BT[mask_BT]))
-        # The critic learns only the values that an advantage uses.
+        # The critic learns only values that an advantage uses.
         first_only = self.value_level == "action_first"
         return Credit(advantages_BT, returns_BT, mask_BT & (inputs.positions_BT == 0) if first_only else None)
 
@@ -184,7 +184,7 @@ class ActorCriticAlgorithm(Algorithm):
         return LossOutput(loss, {**parts, **metrics})
 
     def value_error(self, values_N: Tensor, old_values_N: Tensor, returns_N: Tensor) -> Tensor:
-        """Return each token's value loss, (N,); all arguments are in the critic's units."""
+        """Return each token's value loss, (N,), in the critic's units like all arguments."""
         return value_loss(
             values_N,
             old_values_N,

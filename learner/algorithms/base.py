@@ -1,4 +1,4 @@
-"""Base of every algorithm, which gives tokens credit and defines the loss of a micro-batch."""
+"""Base of every algorithm: it gives tokens credit and defines the loss of a micro-batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pydantic import Field
 
 from contracts.settings import Settings
 from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
-from learner.algorithms.traits import Traits
-from learner.kl_control import KLSettings
+from learner.algorithms.traits import Divergence, OwnTeacher, Traits
+from learner.optimization.entropy_control import EntropyRule
+from learner.optimization.kl_control import KLSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,7 @@ __all__ = [
     "LossInputs",
     "LossOutput",
     "OptimizerSettings",
+    "OwnTeacher",
     "Traits",
 ]
 
@@ -37,7 +39,7 @@ Decays = Literal["matrices", "all_but_biases", "all"]
 LossOver = Literal["response", "text"]
 ValueLevel = Literal["token", "action_first", "action_mean"]
 
-# Every algorithm has these as fields, or as class variables where its method fixes them.
+# Every algorithm has these as fields, or as class variables if its method fixes them.
 OPTIONS = (
     *("learning_rate", "critic_learning_rate", "num_epochs", "minibatch_size"),
     *("max_grad_norm", "target_kl", "optimizer", "kl"),
@@ -49,8 +51,8 @@ class OptimizerSettings(Settings):
 
     name: Literal["adamw", "rmsprop"] = "adamw"
     weight_decay: float = Field(default=1e-6, ge=0)
-    # matrices: neither biases nor norms decay, as in Hugging Face's Trainer; all_but_biases: norms decay too,
-    # unless they are called LayerNorm, as in RL4LMs' policies; all: as in LoL-RL
+    # matrices: neither biases nor norms decay, as in Hugging Face's Trainer; all_but_biases: norms decay,
+    #     too, unless they are named LayerNorm, as in RL4LMs' policies; all: as in LoL-RL
     decays: Decays = "matrices"
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
@@ -61,13 +63,13 @@ class OptimizerSettings(Settings):
 class Algorithm(Settings):
     """Base of algorithms: a settings class whose fields are options, with the published method as defaults.
 
-    A subclass declares its `traits` and `OPTIONS`, and has `credit` and `loss`. The rest suits most
-    algorithms; a subclass overrides what its options change.
+    A subclass declares its `traits` and `OPTIONS`, and defines `credit` and `loss`. The other methods suit
+    most algorithms; a subclass overrides those that its options change.
     """
 
     traits: ClassVar[Traits]
 
-    if TYPE_CHECKING:  # no properties at run time, which would hide the fields of these names
+    if TYPE_CHECKING:  # properties at run time would hide fields with these names
 
         @property
         def learning_rate(self) -> float: ...
@@ -85,7 +87,7 @@ class Algorithm(Settings):
         def max_grad_norm(self) -> float | None: ...  # None: no clipping
 
         @property
-        def target_kl(self) -> float | None: ...  # stops the epochs; the loss then says `approx_kl`
+        def target_kl(self) -> float | None: ...  # stops the epochs; the loss then reports `approx_kl`
 
         @property
         def optimizer(self) -> OptimizerSettings: ...
@@ -108,11 +110,11 @@ class Algorithm(Settings):
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:
-        """Return two lists: the rollouts to train on now (here all), and those to keep for later (none)."""
+        """Return two lists: rollouts to train on now (here all), and rollouts to keep for later (none)."""
         return list(rollouts), []
 
     def teaching(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
-        """Return the rollouts that an update can learn from; here all. `refills` puts others in the place."""
+        """Return the rollouts that an update can learn from; here all. `refills` replaces the others."""
         return list(rollouts)
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
@@ -131,7 +133,7 @@ class Algorithm(Settings):
         epoch: int,
         good_M: NDArray[np.bool_] | None,
     ) -> Selection:
-        """Choose the responses of an epoch from a data set's M: every one that is not rejected, once."""
+        """Choose the responses of an epoch from a data set's M: each response that is not rejected, once."""
         import numpy as np
 
         from learner.functional.selection import select_epoch
@@ -142,18 +144,18 @@ class Algorithm(Settings):
 
     def mask_rule(self) -> MaskRule:
         """Return the rule by which the mask model allows tokens."""
-        raise NotImplementedError(f"{type(self).__name__} has traits.masks; expected a method mask_rule()")
+        raise NotImplementedError(f"{type(self).__name__} has traits.masks; add a method mask_rule()")
 
     def syncs_mask(self, version: int) -> bool:
-        """Return whether the mask model is replaced by a copy of the policy at this version."""
+        """Return whether a copy of the policy replaces the mask model at this version."""
         return False
 
     def renormalizes(self) -> bool:
-        """Return whether ratios are of the masked distribution; False: of the whole softmax, as in RL4LMs."""
+        """Return whether ratios use the masked distribution; False: the whole softmax, as in RL4LMs."""
         return True
 
     def least_minibatch(self, num_rollouts: int, longest: int) -> int:
-        """Return the fewest rollouts of a minibatch but the last; `longest`: most tokens of a rollout."""
+        """Return the fewest rollouts of a minibatch except the last; `longest`: most tokens of a rollout."""
         if self.minibatch_counts is None:
             return self.minibatch_size or num_rollouts
         return min(num_rollouts, math.ceil(self.minibatch_counts / longest))
@@ -162,12 +164,12 @@ class Algorithm(Settings):
 
     @property
     def minibatch_counts(self) -> int | None:
-        """Return how many of the model's tokens fill a minibatch; None: `minibatch_size` counts rollouts."""
+        """Return how many generated tokens fill a minibatch; None: `minibatch_size` counts rollouts."""
         return None
 
     @property
     def selects(self) -> bool:
-        """Return whether the algorithm's own `select` may leave rollouts out of an update."""
+        """Return whether the algorithm's `select` may leave rollouts out of an update."""
         return type(self).select is not Algorithm.select
 
     @property
@@ -177,12 +179,12 @@ class Algorithm(Settings):
 
     @property
     def refills(self) -> int:
-        """Return how often an iteration may ask further prompts in place of groups that teach nothing."""
+        """Return how often an iteration may ask for prompts to replace groups that teach nothing."""
         return 0
 
     @property
     def divides_rollouts(self) -> bool:
-        """Return whether it learns from parts of rollouts, each as a rollout of its own."""
+        """Return whether it divides rollouts and learns from each part as a rollout."""
         return False
 
     @property
@@ -191,23 +193,53 @@ class Algorithm(Settings):
         return False
 
     @property
+    def reads_entropies(self) -> bool:
+        """Return whether `credit` reads the entropies of π_old, so that scoring must compute them."""
+        return False
+
+    @property
+    def entropy_rule(self) -> EntropyRule:
+        """Return how the learner changes the entropy bonus's coefficient; here there is no bonus."""
+        return EntropyRule(0.0)
+
+    @property
+    def own_teacher(self) -> OwnTeacher | None:
+        """Return the settings of the policy as its own teacher; None: it is none."""
+        return None
+
+    @property
+    def asks_teacher(self) -> bool:
+        """Return whether a remote teacher scores rollouts before an update."""
+        return False
+
+    @property
+    def teacher_divergence(self) -> Divergence:
+        """Return the measure between the policy and a remote teacher's likeliest tokens."""
+        return "reverse"
+
+    @property
+    def averages(self) -> bool:
+        """Return whether the learner keeps an average of the policy's weights as a teacher."""
+        return self.own_teacher is not None and self.own_teacher.weights == "average"
+
+    @property
     def needs_rewards(self) -> bool:
-        """Return whether a response of a data set needs a reward."""
+        """Return whether each response of a data set needs a reward."""
         return False
 
     @property
     def needs_values(self) -> bool:
-        """Return whether a response of a data set needs the value of its prompt."""
+        """Return whether each response of a data set needs the value of its prompt."""
         return False
 
     @property
     def needs_reference(self) -> bool:
-        """Return whether a response of a data set needs the reference policy's log-probabilities."""
+        """Return whether each response of a data set needs the reference policy's log-probabilities."""
         return self.traits.reference
 
     @property
     def loss_over(self) -> LossOver:
-        """Return the tokens in the loss: the model's, or the whole text's with the prompt."""
+        """Return the tokens in the loss: the generated tokens, or the whole text with the prompt."""
         return "response"
 
     @property
@@ -217,18 +249,18 @@ class Algorithm(Settings):
 
     @property
     def credits(self) -> ValueLevel:
-        """Return what has one advantage: a token, or a turn (by its first token's value or by their mean)."""
+        """Return the unit of an advantage: a token, or a turn (with its first value or their mean)."""
         return "token"
 
     @property
     def uses_token_rewards(self) -> bool:
-        """Return whether a token is credited with what it and the tokens behind it earn; False: with sums."""
+        """Return whether a token gets credit for its and later tokens' rewards; False: for the sum."""
         sums = self.traits.whole_responses or self.traits.imitates or self.credits != "token"
         return self.traits.online and not sums
 
     @property
     def turn_discount(self) -> float | None:
-        """Return the factor on a reward for each turn of delay; None: there is none."""
+        """Return the factor on a reward for each turn of delay; None: no factor."""
         return None
 
     @property

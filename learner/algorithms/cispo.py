@@ -1,8 +1,8 @@
-"""Clipped importance sampling: REINFORCE whose weights are clipped, so that every token keeps its gradient.
+"""Clipped importance sampling: REINFORCE with clipped weights, so that every token keeps its gradient.
 
-MiniMax 2025 (arXiv 2506.13585), §3.1: no lower bound, loss by tokens, no KL, dynamic sampling as DAPO's. The
-paper does not tell its upper bound; 5 is that of Khatri et al. 2025 (arXiv 2510.13786), which trl recommends.
-Needs `rollout.group_size` of 2 or more; 16 unless given.
+MiniMax 2025 (arXiv 2506.13585), §3.1: no lower bound, loss by tokens, no KL, dynamic sampling as in DAPO. The
+paper does not give its upper bound; 5 comes from Khatri et al. 2025 (arXiv 2510.13786), which trl recommends.
+Needs `rollout.group_size` of 2 or more; the default is 16.
 """
 
 from __future__ import annotations

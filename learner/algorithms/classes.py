@@ -1,4 +1,4 @@
-"""Find an algorithm's class by its name, and refuse a user's class that can't be an algorithm."""
+"""Find an algorithm's class by its name, and refuse a user's class that is no algorithm."""
 
 import inspect
 from collections.abc import Callable
@@ -14,7 +14,7 @@ DECLARATION = 'traits: ClassVar[Traits] = Traits(learns_from="rollouts")'
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """Return a built-in algorithm's class, or the one at `package.module:Class`.
+    """Return a built-in algorithm's class, or the class at `package.module:Class`.
 
     Raises:
         InputError: the class does not exist or extend `Algorithm`, or lacks traits, options or methods.
@@ -52,11 +52,11 @@ def _check_members(where: str, kind: type[Algorithm]) -> None:
 
 
 def _check_names(where: str, kind: type[Algorithm]) -> None:
-    """Refuse names without effect: a trait outside of `traits`, a field that a property hides."""
+    """Refuse names without effect: a trait outside `traits`, or a field that a property hides."""
     for trait in (field.name for field in fields(Traits)):
         if hasattr(kind, trait) and not inspect.isfunction(getattr(kind, trait)):
             raise InputError(
-                f"{where}: {kind.__name__}.{trait} is declared beside the traits, where nobody reads it. "
+                f"{where}: {kind.__name__}.{trait} is declared beside the traits, where nothing reads it. "
                 f"Expected it among them: write `Traits(…, {trait}=…)`"
             )
     for name in kind.model_fields:
@@ -68,7 +68,7 @@ def _check_names(where: str, kind: type[Algorithm]) -> None:
 
 
 def _check_promises(where: str, kind: type[Algorithm]) -> None:
-    """Refuse traits that need methods or options which the class lacks."""
+    """Refuse traits that need methods or options that the class lacks."""
     from learner.algorithms.trpo import TRPO
 
     if kind.traits.masks and kind.mask_rule is Algorithm.mask_rule:

@@ -5,18 +5,14 @@ Rafailov et al. 2023 (arXiv 2305.18290); `loss_type=ipo` is `algorithm=ipo`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from learner.algorithms.base import LossInputs, LossOutput, Traits
 from learner.algorithms.from_data import reference_of
-from learner.algorithms.preferences import Preferences, of_pairs, pairs, require_pairs
+from learner.algorithms.preferences import Preferences, of_pairs, pairs
 from learner.functional import preferences
-
-if TYPE_CHECKING:
-    from contracts.rollout import Rollout
 
 
 class DPO(Preferences):
@@ -25,13 +21,13 @@ class DPO(Preferences):
     loss_type: Literal["sigmoid", "ipo"] = "sigmoid"
     beta: float = Field(default=0.1, gt=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)  # how often a preference is wrong
-    reference_free: bool = False  # as if the reference policy gave both the same probability
+    reference_free: bool = False  # count the reference's probabilities of both texts as equal
 
     @model_validator(mode="after")
     def _only_the_sigmoid_is_smoothed(self) -> Self:
         if self.label_smoothing and self.loss_type == "ipo":
             raise ValueError(
-                f"got label_smoothing={self.label_smoothing} with loss_type=ipo, whose margin has an end "
+                f"got label_smoothing={self.label_smoothing} with loss_type=ipo, which limits the margin "
                 "anyway; expected label_smoothing=0, or loss_type=sigmoid"
             )
         return self
@@ -40,12 +36,8 @@ class DPO(Preferences):
     def needs_reference(self) -> bool:
         return self.traits.reference and not self.reference_free
 
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        super().check(rollouts)
-        require_pairs(rollouts)
-
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """Return the mean over pairs, of sums over tokens or IPO's means."""
+        """Return the mean loss over pairs, from sums over tokens or, for IPO, means."""
         mean = self.loss_type == "ipo"
         logprobs_B2 = pairs(inputs.logprobs_N, inputs, mean=mean)
         ref_B2 = None if self.reference_free else pairs(reference_of(inputs), inputs, mean=mean)

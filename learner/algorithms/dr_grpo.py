@@ -1,8 +1,8 @@
-"""Dr. GRPO: GRPO without its pull towards long wrong answers and towards easy or hard prompts.
+"""Dr. GRPO: GRPO without its bias towards long wrong answers and towards easy or hard prompts.
 
-Liu et al. 2025 (arXiv 2503.20783), §3.2: advantages are divided by no deviation, a loss by no length, and
+Liu et al. 2025 (arXiv 2503.20783), §3.2: no deviation divides advantages, no length divides the loss, and
 there is no KL. Rate, one update of a batch and 8 responses per prompt are those of the authors' run
-(sail-sg/understand-r1-zero, qwen2.5-math-7b.sh). Needs `rollout.group_size` of 2 or more; 8 unless given.
+(sail-sg/understand-r1-zero, qwen2.5-math-7b.sh). Needs `rollout.group_size` of 2 or more; the default is 8.
 """
 
 from __future__ import annotations

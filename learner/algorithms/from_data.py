@@ -1,10 +1,12 @@
-"""Checks of a data set's responses before a loss learns from them, and LoL-RL's optimiser."""
+"""Base of algorithms that learn from a data set, and checks of its responses."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
 
 from contracts.errors import LearnerError
 from learner.algorithms.base import Algorithm, KLSettings, LossInputs, OptimizerSettings
@@ -15,15 +17,32 @@ if TYPE_CHECKING:
     from contracts.rollout import Rollout
 
 LOL_RL_ADAMW = OptimizerSettings(weight_decay=0.01, decays="all", eps=1e-6)  # arXiv 2305.14718
-# An estimate of the KL needs a reference policy in memory. `a_lol_kl` has a KL of its own instead.
+# An estimate of the KL needs a reference policy in memory. `a_lol_kl` has another KL instead.
 NO_KL = KLSettings(placement="loss", coefficient=0.0)
 
 
+class FromData(Algorithm):
+    """Base of algorithms without critic and old policy. Defaults: LoL-RL's for adapters (2305.14718)."""
+
+    critic_learning_rate: ClassVar[None] = None  # there is no critic to train
+    target_kl: ClassVar[None] = None  # there is no old policy from which to drift
+    kl: ClassVar[KLSettings] = NO_KL
+
+    learning_rate: float = Field(default=2e-4, gt=0)
+    num_epochs: int = Field(default=1, ge=1)  # passes over a batch; the run counts passes over the data set
+    minibatch_size: int | None = Field(default=16, ge=1)  # responses; None: the whole batch
+    max_grad_norm: float | None = Field(default=0.3, gt=0)
+    optimizer: OptimizerSettings = LOL_RL_ADAMW
+
+    def check(self, rollouts: Sequence[Rollout]) -> None:
+        require_needs(self, rollouts)
+
+
 def require_needs(algorithm: Algorithm, rollouts: Sequence[Rollout]) -> None:
-    """Refuse responses that lack what the algorithm needs of each.
+    """Refuse responses that lack something that the algorithm needs.
 
     Raises:
-        LearnerError: some lack it; the message says what is missing, and for how many.
+        LearnerError: some do; the message says what is missing, and for how many.
     """
     if algorithm.needs_rewards:
         require_rewards(rollouts)
@@ -39,8 +58,10 @@ def require_rewards(rollouts: Sequence[Rollout]) -> None:
     Raises:
         LearnerError: a reward is missing, infinite or NaN.
     """
-    unscored = [all(turn.reward is None for turn in each.turns) for each in rollouts]
-    known = [None if lacks else each.total_reward for each, lacks in zip(rollouts, unscored, strict=True)]
+    unscored = [all(turn.reward is None for turn in rollout.turns) for rollout in rollouts]
+    known = [
+        None if lacks else rollout.total_reward for rollout, lacks in zip(rollouts, unscored, strict=True)
+    ]
     require_known(rollouts, known, "reward")
 
 
@@ -50,7 +71,7 @@ def require_values(rollouts: Sequence[Rollout]) -> None:
     Raises:
         LearnerError: a baseline is missing, infinite or NaN.
     """
-    require_known(rollouts, [each.baseline for each in rollouts], "value of its prompt")
+    require_known(rollouts, [rollout.baseline for rollout in rollouts], "value of its prompt")
 
 
 def require_known(rollouts: Sequence[Rollout], numbers: Sequence[float | None], what: str) -> None:
@@ -71,7 +92,7 @@ def require_reference(rollouts: Sequence[Rollout]) -> None:
     Raises:
         LearnerError: all log-probabilities are 0.
     """
-    if not any(any(turn.behavior_logprobs) for each in rollouts for turn in each.turns):
+    if not any(any(turn.behavior_logprobs) for rollout in rollouts for turn in rollout.turns):
         raise LearnerError(
             f"none of {len(rollouts)} responses has log-probabilities of the reference; expected them as "
             "each turn's behavior_logprobs, from one pass of the reference over the data"
@@ -80,5 +101,5 @@ def require_reference(rollouts: Sequence[Rollout]) -> None:
 
 def reference_of(inputs: LossInputs) -> Tensor:
     """Return log π_ref of the micro-batch's tokens, (N,)."""
-    assert inputs.ref_logprobs_N is not None, "what learns from data brings the reference's log-probabilities"
+    assert inputs.ref_logprobs_N is not None, "data must bring the reference's log-probabilities"
     return inputs.ref_logprobs_N

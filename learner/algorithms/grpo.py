@@ -1,7 +1,7 @@
-"""Group relative policy optimisation: compare a response with the others of its prompt, without a critic.
+"""Group relative policy optimisation: compare a response with the others to its prompt, without a critic.
 
-Shao et al. 2024 (arXiv 2402.03300). `dr_grpo`, `dapo`, `gspo` and `cispo` are what others made of it. Needs
-`rollout.group_size` of 2 or more; 8 unless given.
+Shao et al. 2024 (arXiv 2402.03300). `dr_grpo`, `dapo`, `gspo` and `cispo` derive from it. Needs
+`rollout.group_size` of 2 or more; the default is 8.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Group sequence policy optimisation: GRPO whose ratio, and whose clipping, are a whole response's.
+"""Group sequence policy optimisation: GRPO with the ratio and the clipping of a whole response.
 
-Zheng et al. 2025 (arXiv 2507.18071). The ratio is the geometric mean of a response's ratios of tokens, so its
-range is a thousandth of GRPO's: §5.1 of version 2, as trl's and verl's recipes cite it; there is no KL. The
-authors make four updates of a batch: `minibatch_size` a quarter of it.
-Needs `rollout.group_size` of 2 or more; 8 unless given.
+Zheng et al. 2025 (arXiv 2507.18071). The ratio is the geometric mean of a response's token ratios, so its
+range is a thousandth of GRPO's: §5.1 of version 2, as in trl's and verl's recipes. There is no KL. The
+authors make four updates of a batch, so set `minibatch_size` to a quarter of it. Needs `rollout.group_size`
+of 2 or more; the default is 8.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class GSPO(CriticFree):
         learns_from="rollouts",
         online=True,
         mixes_data="weighted",
-        whole_responses=True,  # the ratio is one mean over all of a rollout's tokens
+        whole_responses=True,  # the ratio is one mean over all tokens of a rollout
         mean_ratio=True,
         default_group_size=8,
     )
 
     clip_range: float = Field(default=3e-4, gt=0)
     clip_range_high: float | None = Field(default=4e-4, gt=0)
-    aggregation: Aggregation = "sequence_mean"  # of the KL in the loss, where it is there
+    aggregation: Aggregation = "sequence_mean"  # how a KL in the loss is averaged
     kl: KLSettings = KLSettings(placement="loss", estimator="k3_exact", coefficient=0.0, measure_every=8)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:

@@ -1,4 +1,4 @@
-"""Base of algorithms that imitate texts: cross-entropy of response and end token, and a KL if asked for."""
+"""Base of algorithms that imitate texts: cross-entropy of response and end token, and optionally a KL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Imitation(Algorithm):
     num_epochs: int = Field(default=1, ge=1)
     minibatch_size: int | None = Field(default=32, ge=1)  # rollouts; None: the whole batch
     max_grad_norm: float | None = Field(default=1.0, gt=0)
-    target_kl: None = None  # a likelihood has no old policy to drift from
+    target_kl: None = None  # a likelihood has no old policy from which to drift
     entropy_coef: float = Field(default=0.0, ge=0)
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.0)
     kl: KLSettings = KLSettings(placement="loss", coefficient=0.0)

@@ -1,7 +1,7 @@
 """Records that the learner and an algorithm exchange.
 
-Shapes: _B rollouts, _T the model's tokens of a rollout, left-aligned, _N the model's tokens of a
-micro-batch, flat.
+Shapes: _B rollouts, _T generated tokens of a rollout, left-aligned, _N generated tokens of a micro-batch,
+    flat.
 """
 
 from __future__ import annotations
@@ -15,26 +15,43 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardTerms:
+    """Separate rewards of a weighted sum: _K of them, in float64.
+
+    Example: a reward of weight 2 gives a rollout 1, and another reward says nothing about it:
+    `RewardTerms(torch.tensor([[1.0, nan]]), torch.tensor([[2.0, 0.0]]))`
+    """
+
+    values_BK: Tensor  # NaN if a reward says nothing about the rollout
+    weights_BK: Tensor  # 0 for NaN
+
+
+@dataclass(frozen=True, slots=True)
 class CreditInputs:
     """Batch of scored rollouts; `rewards_BT` are the task's rewards, without the KL penalty."""
 
     rewards_BT: Tensor
-    kl_BT: Tensor  # the estimate of KL(π_old‖π_ref) that the settings ask for; 0 where KL is in the loss
+    kl_BT: Tensor  # the settings' estimate of KL(π_old‖π_ref); 0 if the KL is in the loss
     values_BT: Tensor
     mask_BT: Tensor
-    positions_BT: Tensor  # of each token in its own turn: 0 begins one
+    positions_BT: Tensor  # index of each token in its turn; a turn begins at 0
     groups_B: Tensor  # rollouts of one prompt share a number
-    bootstrap_B: Tensor  # the value of the truncated context; 0 where a rollout came to its end
+    bootstrap_B: Tensor  # value of the truncated context; 0 after a true end
     baseline_B: Tensor  # the reference policy's expected reward on the prompt; 0 if unknown
     kl_coefficient: float
-    # min(1, π_old/μ) of a data set's tokens, 1 of the policy's own; None: all are its own
+    # min(1, π_old/μ) of a data set's tokens, 1 of the policy's tokens; None: the policy drew all
     traces_BT: Tensor | None = None
-    truncated_B: Tensor | None = None  # rollouts that ended at the limit of tokens; None: none did
+    truncated_B: Tensor | None = None  # rollouts that ended at the limit of tokens; None: no rollout did
     max_tokens: int | None = None  # most tokens of a rollout; None: unknown
-    reward_deviation: float = 1.0  # of the rewards of rollouts so far
-    critic_is_new: bool = False  # no returns have told it their mean yet
-    has_token_rewards: bool = False  # a reward said what single tokens earn
+    reward_deviation: float = 1.0  # standard deviation of all rollouts' rewards so far
+    critic_is_new: bool = False  # it has not yet learned the mean of returns
+    has_token_rewards: bool = False  # whether a reward scored single tokens
     cut_B: Tensor | None = None  # rollouts that end in the critic's value; None: those with a value
+    terms: RewardTerms | None = None  # None: rollouts have only their whole reward
+    entropies_BT: Tensor | None = None  # π_old's entropy at each token, if `reads_entropies`
+    # log p/π_old of each token's span, with p from a remote teacher, 0 without a score; None: it scored no
+    # rollout
+    teacher_gain_BT: Tensor | None = None
 
 
 def expecting(inputs: CreditInputs, value: float) -> CreditInputs:
@@ -51,17 +68,17 @@ def expecting(inputs: CreditInputs, value: float) -> CreditInputs:
 class Credit:
     advantages_BT: Tensor
     returns_BT: Tensor
-    value_mask_BT: Tensor | None = None  # the tokens whose return trains the critic; None: all
-    trains_B: Tensor | None = None  # the rollouts that the update trains on; None: all
+    value_mask_BT: Tensor | None = None  # tokens whose return trains the critic; None: all
+    trains_B: Tensor | None = None  # rollouts that the update trains on; None: all
 
     def trains_critic(self, mask_BT: Tensor) -> Tensor:
-        """Return the mask, boolean (B, T), of those tokens of `mask_BT` that train the critic."""
+        """Return the mask, boolean (B, T), of the tokens of `mask_BT` that train the critic."""
         return mask_BT if self.value_mask_BT is None else self.value_mask_BT
 
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """Numbers for the model's tokens of one micro-batch, and the size of its whole minibatch."""
+    """Numbers for the generated tokens of one micro-batch, and the size of its whole minibatch."""
 
     logprobs_N: Tensor
     old_logprobs_N: Tensor
@@ -70,25 +87,28 @@ class LossInputs:
     values_N: Tensor
     old_values_N: Tensor
     entropies_N: Tensor | None
-    kl_N: Tensor | None  # the KL term of the loss, with its gradient; None: no such term
-    # Each token's response, numbered within the micro-batch: 0, 0, 0, 1, 1 … A response is all of the model's
-    # tokens in a rollout; only with `whole_responses` a micro-batch is sure to have all of it
+    kl_N: Tensor | None  # the KL term of the loss, with gradient; None: no KL term
+    # Each token's response, numbered within the micro-batch: 0, 0, 0, 1, 1 … A response is all generated
+    # tokens of a rollout; a micro-batch surely has all of it only with `whole_responses`
     rows_N: Tensor
-    lengths_N: Tensor  # tokens of that response, all of them
-    num_tokens: int  # of the whole minibatch: the denominator, so that splitting changes nothing
-    num_rollouts: int  # of the whole minibatch
-    max_tokens: int  # most tokens of a response
+    lengths_N: Tensor  # number of all tokens of that response
+    num_tokens: int  # tokens of the whole minibatch, as the denominator: splitting then changes nothing
+    num_rollouts: int  # rollouts of the whole minibatch
+    max_tokens: int  # limit of a response
     kl_coefficient: float = 0.0
-    # Truncated weights of tokens, and of whole responses, drawn from another distribution than π_old, see
+    entropy_coefficient: float | None = None  # current factor of the bonus; None: the algorithm's option
+    # Truncated weights of tokens, and of whole responses, if another distribution than π_old drew them; see
     # `learner/off_policy.py`
     importance_N: Tensor | None = None
     importance_B: Tensor | None = None
-    value_mask_N: Tensor | None = None  # the tokens whose return trains the critic; None: all
-    num_values: int | None = None  # number of those in the whole minibatch; None: num_tokens
+    value_mask_N: Tensor | None = None  # tokens whose return trains the critic; None: all
+    num_values: int | None = None  # number of these tokens in the whole minibatch; None: num_tokens
     ref_logprobs_N: Tensor | None = None  # None: there is no reference
-    # Responses of a prompt, which are neighbouring rows, where the algorithm has `whole_groups`; else 1
+    # With `whole_groups`: number of a prompt's responses, which are neighbouring rows; else 1
     group_size: int = 1
-    num_responses: int | None = None  # of this micro-batch; None: one more than the highest of `rows_N`
+    num_responses: int | None = None  # responses in this micro-batch; None: the highest of `rows_N` plus 1
+    # Divergence from the policy as teacher, with gradient, 0 if it had nothing to read; None: no such teacher
+    taught_N: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

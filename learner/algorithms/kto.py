@@ -1,8 +1,8 @@
-"""Kahneman-Tversky optimisation: responses that are good or bad, each by itself; no pairs are needed.
+"""Kahneman-Tversky optimisation: responses are good or bad by themselves, so no pairs are needed.
 
-Ethayarajh et al. 2024 (arXiv 2402.01306). The reference point KL(π‖π_ref) is estimated once an iteration, by
-responses to the prompts of others, and with the policy before the update. The rate, `beta` and both weights
-are those of the authors' code (ContextualAI/HALOs, config/).
+Ethayarajh et al. 2024 (arXiv 2402.01306). The policy before the update estimates the reference point
+KL(π‖π_ref) once an iteration, from responses to other prompts. The rate, `beta` and both weights are those of
+the authors' code (ContextualAI/HALOs, config/).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KTO(Preferences):
 
     learning_rate: float = Field(default=5e-6, gt=0)
     beta: float = Field(default=0.1, gt=0)
-    # The paper: desirable_weight · good responses to undesirable_weight · others as 1 : 1 up to 1.5 : 1
+    # The paper: (desirable_weight · good responses) : (undesirable_weight · others) from 1 : 1 to 1.5 : 1
     desirable_weight: float = Field(default=1.0, ge=0)
     undesirable_weight: float = Field(default=1.0, ge=0)
 
@@ -38,7 +38,7 @@ class KTO(Preferences):
         require_rewards(rollouts)  # the labels
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """Return the mean over responses; its advantages are their labels, its old values the KL."""
+        """Return the mean loss over responses; advantages are their labels, old values the KL."""
         rows, lengths_N = (inputs.rows_N, inputs.num_responses), inputs.lengths_N
         ratios_B = sum_by_response(inputs.logprobs_N - reference_of(inputs), *rows)
         good_B = sum_by_response(inputs.advantages_N / lengths_N, *rows) > 0.5

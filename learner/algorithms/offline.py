@@ -6,14 +6,11 @@ Baheti et al. 2024 (arXiv 2305.14718); the losses are in `learner/functional/off
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
-from learner.algorithms.base import Algorithm, KLSettings, OptimizerSettings
-from learner.algorithms.from_data import LOL_RL_ADAMW, NO_KL, require_needs
+from learner.algorithms.from_data import FromData
 from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
 from learner.algorithms.offline_metrics import advantage_metrics
 from learner.functional.offline import Reduction, over_responses
@@ -23,25 +20,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from contracts.rollout import Rollout
-
 Worth = Literal["nothing", "reward", "advantage"]
 
 
-class Offline(Algorithm):
+class Offline(FromData):
     """Offline algorithm whose loss is the mean over responses of the sum over their tokens, as published."""
 
-    critic_learning_rate: ClassVar[None] = None  # there is no critic to train
-    target_kl: ClassVar[None] = None  # there is no old policy to drift from
-    kl: ClassVar[KLSettings] = NO_KL
+    weighs_by_advantage: ClassVar[bool] = False  # A-LoL and its variants
 
-    learning_rate: float = Field(default=2e-4, gt=0)
-    num_epochs: int = Field(default=1, ge=1)  # passes over a batch; those over the data set are the run's
-    minibatch_size: int | None = Field(default=16, ge=1)  # responses; None: the whole batch
-    max_grad_norm: float | None = Field(default=0.3, gt=0)
-    optimizer: OptimizerSettings = LOL_RL_ADAMW
     reduction: Reduction = "sum"  # mean: a long response counts no more than a short one
-    # Which responses an epoch draws, see `learner/functional/selection.py`; null: every good one once
+    # How an epoch samples responses (`learner/functional/selection.py`); null: each good response once
     sampling_strategy: SamplingStrategy | None = None
 
     @property
@@ -50,7 +38,7 @@ class Offline(Algorithm):
 
         The worth weights the response in the loss, and in the draw of an epoch.
         """
-        return "reward"
+        return "advantage" if self.weighs_by_advantage else "reward"
 
     @property
     def needs_rewards(self) -> bool:
@@ -63,7 +51,7 @@ class Offline(Algorithm):
     @property
     def only_positive(self) -> bool:
         """Return whether the algorithm trains only on responses with a worth above 0."""
-        return False
+        return self.weighs_by_advantage
 
     def credit(self, inputs: CreditInputs) -> Credit:
         worth_BT = self.worth_of(inputs)[:, None] * inputs.mask_BT
@@ -88,11 +76,11 @@ class Offline(Algorithm):
         """Choose which of the data set's M responses an epoch trains on, by `sampling_strategy`.
 
         Args:
-            values_M: values of the responses' prompts; they may be NaN where `worth` does not use them.
-            good_M: True for responses that are not rejected; None: all are good.
+            values_M: values of the responses' prompts; they may be NaN if `worth` does not use them.
+            good_M: False for rejected responses; None: all are good.
 
         Raises:
-            LearnerError: a worth is NaN, or none is above 0 where one is needed.
+            LearnerError: a worth is NaN, or the strategy needs one above 0 but none is.
         """
         zeros_M = np.zeros(len(rewards_M))
         worth_M = {"nothing": zeros_M, "reward": rewards_M, "advantage": rewards_M - values_M}[self.worth]
@@ -100,9 +88,6 @@ class Offline(Algorithm):
         if self.only_positive:
             require_positive(worth_M[chosen.order_E], "advantages")
         return chosen
-
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        require_needs(self, rollouts)
 
     @abstractmethod
     def token_losses(self, inputs: LossInputs) -> Tensor:

@@ -19,11 +19,12 @@ from learner.functional import preferences
 
 class PRO(Preferences):
     traits: ClassVar[Traits] = Traits(learns_from="data", whole_groups=True)
+    in_pairs: ClassVar[bool] = False
 
     sft_weight: float = Field(default=0.05, ge=0)
-    eps: float = Field(default=0.0, ge=0)  # within the logarithm; LoL-RL's code: 1e-10
-    # shifted: a response's first token is not scored, and an end behind its last one is, as PRO's code and
-    # LoL-RL's have it; for causal models
+    eps: float = Field(default=0.0, ge=0)  # inside the logarithm; LoL-RL's code: 1e-10
+    # shifted: leave out a response's first token and score an end behind its last one, as in PRO's and
+    #     LoL-RL's code; for causal models
     suffix_mask: Literal["aligned", "shifted"] = "aligned"
 
     @property
@@ -37,12 +38,12 @@ class PRO(Preferences):
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:
-        """Return all rollouts, with the loss mask that the options ask for."""
+        """Return all rollouts, with the loss mask that the options set."""
         if self.suffix_mask == "aligned":
             return list(rollouts), []
-        whole = (each for each in rollouts if each.finish_reason is FinishReason.STOP)
-        end = next((each.turns[-1].tokens[-1:] for each in whole), ())
-        return [shifted(each, end) for each in rollouts], []
+        whole = (rollout for rollout in rollouts if rollout.finish_reason is FinishReason.STOP)
+        end = next((rollout.turns[-1].tokens[-1:] for rollout in whole), ())
+        return [shifted(rollout, end) for rollout in rollouts], []
 
     def check(self, rollouts: Sequence[Rollout]) -> None:
         """Check that a prompt's rewards fall from response to response."""
@@ -50,11 +51,11 @@ class PRO(Preferences):
 
         super().check(rollouts)
         groups = by_group(rollouts)
-        if len({len(group) for group in groups}) == 1:  # else the batch says so
-            preferences.require_ranked(tensor([[each.total_reward for each in g] for g in groups]))
+        if len({len(group) for group in groups}) == 1:  # otherwise the batch raises the error
+            preferences.require_ranked(tensor([[rollout.total_reward for rollout in g] for g in groups]))
 
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """Return the mean over prompts."""
+        """Return the mean loss over prompts."""
         rows_N, size = inputs.rows_N, inputs.group_size
         num_prompts = inputs.num_rollouts / size
         in_all = inputs.num_responses
@@ -76,7 +77,8 @@ class PRO(Preferences):
 
 def shifted(rollout: Rollout, end: tuple[int, ...]) -> Rollout:
     """Move each response's first token to the observation, and add the token `end` behind the response.
-    Example: to (12, 14) the answer is (15, 17, 2), and 2 is the end: (17, 2, 2) behind (12, 14, 15).
+
+    Example: the answer to (12, 14) is (15, 17, 2), and 2 is the end: (17, 2, 2) behind (12, 14, 15).
     """
     turns = [
         replace(

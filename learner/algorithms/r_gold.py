@@ -1,6 +1,6 @@
-"""Reward-GOLD: weighted behaviour cloning in which a token's weight is the policy's probability of it.
+"""Reward-GOLD: weighted behaviour cloning in which a token's weight is its probability by the policy.
 
-Pang & He 2021 (arXiv 2009.07839), with a response's reward in place of returns, as LoL-RL has it.
+Pang & He 2021 (arXiv 2009.07839), with a response's reward instead of returns, as in LoL-RL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class RGold(Offline):
     traits: ClassVar[Traits] = Traits(learns_from="data")
 
-    floor: float = Field(default=0.1, ge=0, le=1)  # the least that a token counts
+    floor: float = Field(default=0.1, ge=0, le=1)  # least weight of a token
 
     def token_losses(self, inputs: LossInputs) -> Tensor:
         return offline.r_gold(inputs.logprobs_N, inputs.advantages_N, floor=self.floor)

@@ -1,4 +1,4 @@
-"""R-LoL: the reward, times π/π_ref of the whole response, times its likelihood; a KL penalty if asked for.
+"""R-LoL: the reward, times π/π_ref of the whole response, times its likelihood; optionally a KL penalty.
 
 Baheti et al. 2024 (arXiv 2305.14718): A-LoL without a baseline.
 """
@@ -26,15 +26,15 @@ class RLoL(Offline):
     # Weights stay within 1 ± this; null: no bounds. 0 is refused: in LoL-RL it means no bounds
     ppo_clip: float | None = Field(default=0.9, gt=0)
     kl_beta: float = Field(default=0.0, ge=0)  # 0: no KL
-    # unbiased: a true regulariser beside the weights; log_ratio: LoL-RL's, in the place of weights, see
-    # `a_lol_kl`
+    # unbiased: a true regulariser beside the weights; log_ratio: as in LoL-RL, instead of weights, see
+    #     `a_lol_kl`
     kl_form: offline.KLForm = "unbiased"
 
     def token_losses(self, inputs: LossInputs) -> Tensor:
-        given = inputs.logprobs_N, reference_of(inputs), inputs.advantages_N, inputs.rows_N
+        arguments = inputs.logprobs_N, reference_of(inputs), inputs.advantages_N, inputs.rows_N
         if not self.kl_beta:
-            return offline.r_lol(*given, ppo_clip=self.ppo_clip)
-        return offline.r_lol_kl(*given, kl_beta=self.kl_beta, form=self.kl_form, ppo_clip=self.ppo_clip)
+            return offline.r_lol(*arguments, ppo_clip=self.ppo_clip)
+        return offline.r_lol_kl(*arguments, kl_beta=self.kl_beta, form=self.kl_form, ppo_clip=self.ppo_clip)
 
     def metrics(self, inputs: LossInputs) -> dict[str, Tensor]:
         ratios_N = offline.sequence_ratios(inputs.logprobs_N, reference_of(inputs), inputs.rows_N)

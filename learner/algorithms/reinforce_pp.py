@@ -1,4 +1,4 @@
-"""REINFORCE++: returns of tokens, KL penalty included, normalised over the whole batch; clipped; no critic.
+"""REINFORCE++: token returns with the KL penalty, normalised over the whole batch; clipped; no critic.
 
 Hu 2025 (arXiv 2501.03262).
 """
@@ -25,7 +25,7 @@ class ReinforcePP(CriticFree):
     kl: KLSettings = KLSettings(coefficient=0.01)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:
-        """Whiten the discounted return-to-go of r - β·KL over the batch's tokens; a cut is an end."""
+        """Whiten the discounted return-to-go of r - β·KL over the batch's tokens; a truncation is an end."""
         mask_BT = inputs.mask_BT.bool()
         rewards_BT = self.token_rewards(inputs)
         # without values and with λ = 1, GAE's advantage is the return

@@ -1,7 +1,7 @@
-"""Rejection sampling: imitate only the best of what the policy wrote.
+"""Rejection sampling: imitate only the best texts of the policy.
 
-As trl-textworld does it: rollouts, or single (state, action) pairs by their return-to-go, are ranked; the top
-share or the top n are kept; the loss is their cross-entropy, with a KL to the reference.
+As in trl-textworld, rank rollouts, or single (state, action) pairs by their return-to-go. Keep the top share
+or the top n. The loss is their cross-entropy, with a KL to the reference.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class RejectionSampling(Imitation):
 
     unit: Literal["rollout", "turn"] = "rollout"  # turn: (state, action) pairs, by return-to-go
     top_share: float | None = Field(default=0.5, gt=0, le=1)
-    top_n: int | None = Field(default=None, ge=1)  # instead of top_share
-    gamma: float = Field(default=1.0, ge=0, le=1)  # across turns, in a turn's return-to-go
-    elite_size: int = Field(default=0, ge=0)  # the best of all iterations so far, trained on again; 0: none
+    top_n: int | None = Field(default=None, ge=1)  # how many of the best to keep, instead of top_share
+    gamma: float = Field(default=1.0, ge=0, le=1)  # discount across turns, in a turn's return-to-go
+    elite_size: int = Field(default=0, ge=0)  # keep and repeat the best of all iterations so far; 0: none
     kl: KLSettings = KLSettings(placement="loss", coefficient=0.0)
 
     @model_validator(mode="after")
@@ -39,7 +39,10 @@ class RejectionSampling(Imitation):
                 "the other null"
             )
         if self.kl.placement == "reward":
-            raise ValueError("kl.placement=reward changes no cross-entropy; expected kl.placement=loss")
+            raise ValueError(
+                "kl.placement=reward: rejection minimises a cross-entropy, which a KL in the reward does not "
+                "reach; expected kl.placement=loss"
+            )
         return self
 
     @property
@@ -52,19 +55,19 @@ class RejectionSampling(Imitation):
         """Select the best of this iteration and of the elite, the best rollouts of earlier iterations.
 
         Raises:
-            LearnerError: a reward is infinite or NaN, so that it has no rank.
+            LearnerError: a reward is infinite or NaN, so it has no rank.
         """
         units = list(rollouts) if self.unit == "rollout" else list(self._turns(rollouts))
         num_kept = self.top_n or max(1, round(len(units) * (self.top_share or 0)))
         best = _best(units, num_kept)
         if not self.elite_size:
             return best, []
-        # The newer of equal ones lasts: with rewards of 0 or 1, the first ones would stay for ever.
+        # Keep the newer of equal rollouts. Otherwise, with rewards of 0 or 1, the first would stay for ever.
         lasting = _best([*best, *elite], self.elite_size)
         return lasting, lasting
 
     def _turns(self, rollouts: Iterable[Rollout]) -> Iterable[Rollout]:
-        """Yield each turn as a rollout: its context is the prompt, its return-to-go the reward."""
+        """Yield each turn as a rollout, with its context as prompt and its return-to-go as reward."""
         for rollout in rollouts:
             to_go, turns = 0.0, []
             for index in reversed(range(len(rollout.turns))):
@@ -80,7 +83,7 @@ class RejectionSampling(Imitation):
 
 
 def _best(rollouts: Sequence[Rollout], count: int) -> list[Rollout]:
-    """Return the `count` rollouts with the highest total rewards, the first of equal ones."""
+    """Return the `count` rollouts with the highest total rewards; of equal ones, the first."""
     for rollout in rollouts:
         if not math.isfinite(rollout.total_reward):
             raise LearnerError(

@@ -1,8 +1,8 @@
 """Return-conditioned imitation: imitate all rollouts, good and bad, each after the return that it earned.
 
-The decision transformer's form (Chen et al. 2021, arXiv 2106.01345) in words, as trl-textworld has it: every
-context begins with the return to come. Rollouts are played with a high return in front. For training the true
-return takes its place, so the probabilities that the tokens were drawn with mean nothing here.
+This is the decision transformer (Chen et al. 2021, arXiv 2106.01345) in words, as in trl-textworld: every
+context begins with the return to come. Rollouts are played with a high return in front. Training puts the
+true return there, so the probabilities with which tokens were drawn mean nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from learner.algorithms.imitation import Imitation
 
 
 class ReturnConditioned(Imitation):
-    # It mixes no data: they have no return in front of them.
+    # It mixes no data, because data have no return in front.
     traits: ClassVar[Traits] = Traits(learns_from="rollouts", imitates=True, target_return=True)
 
-    # text: what the world said counts, too, and the return in front of it, as trl-textworld has it
+    # text: the environment's words and the return in front count, too, as in trl-textworld
     loss_on: LossOver = "response"
 
     @property
@@ -30,14 +30,14 @@ class ReturnConditioned(Imitation):
     def select(
         self, rollouts: Sequence[Rollout], elite: Sequence[Rollout]
     ) -> tuple[list[Rollout], list[Rollout]]:
-        """Return all rollouts, turned into whole texts if the loss covers those."""
-        return [whole_text(each) if self.loss_on == "text" else each for each in rollouts], []
+        """Return all rollouts, turned into whole texts if the loss covers whole texts."""
+        return [whole_text(rollout) if self.loss_on == "text" else rollout for rollout in rollouts], []
 
 
 def whole_text(rollout: Rollout) -> Rollout:
-    """Make each sequence one turn, and count all its tokens except the first as the model's.
+    """Make each sequence one turn; count all its tokens except the first as generated.
 
-    Example: to (12, 14) the answer is (15, 2), to (9,) it is (3,): one turn, (14, 15, 2, 9, 3) behind (12,).
+    Example: the answer to (12, 14) is (15, 2), to (9,) it is (3,): one turn, (14, 15, 2, 9, 3) behind (12,).
     """
     turns = []
     for segment in rollout.segments:

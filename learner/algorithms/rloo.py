@@ -1,7 +1,7 @@
 """REINFORCE with a leave-one-out baseline: the whole response is one action, no critic.
 
-Ahmadian et al. 2024 (arXiv 2402.14740), with trl's clipped ratio of whole responses for further epochs.
-Needs `rollout.group_size` of 2 or more; 8 unless given.
+Ahmadian et al. 2024 (arXiv 2402.14740), with trl's clipped ratio of whole responses for further epochs. Needs
+`rollout.group_size` of 2 or more; the default is 8.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class RLOO(CriticFree):
         learns_from="rollouts",
         online=True,
         mixes_data="weighted",
-        whole_responses=True,  # the ratio is one product over all of a rollout's tokens
+        whole_responses=True,  # the ratio is one product over all tokens of a rollout
         default_group_size=8,
     )
 
-    aggregation: Aggregation = "sequence_mean"  # of the KL in the loss, where it is there
+    aggregation: Aggregation = "sequence_mean"  # how a KL in the loss is averaged
     kl: KLSettings = KLSettings(coefficient=0.05)
 
     def advantages(self, inputs: CreditInputs) -> Tensor:

@@ -1,22 +1,18 @@
 """Simple preference optimisation: a margin between mean log-probabilities, without a reference.
 
 Meng et al. 2024 (arXiv 2405.14734). `beta` and `gamma` are those of the authors' code (princeton-nlp/SimPO,
-simpo_config.py), the rate that of their Llama-3-8B-Base; they advise 3e-7 to 1e-6 for whole models.
+simpo_config.py). The rate is from their Llama-3-8B-Base; they advise 3e-7 to 1e-6 for whole models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from learner.algorithms.base import LossInputs, LossOutput, Traits
-from learner.algorithms.preferences import Preferences, of_pairs, pairs, require_pairs
+from learner.algorithms.preferences import Preferences, of_pairs, pairs
 from learner.functional import preferences
-
-if TYPE_CHECKING:
-    from contracts.rollout import Rollout
 
 
 class SimPO(Preferences):
@@ -26,12 +22,8 @@ class SimPO(Preferences):
     beta: float = Field(default=2.0, gt=0)
     gamma: float = Field(default=0.5, ge=0)  # the margin; the authors' gamma_beta_ratio=0.25 is gamma / beta
 
-    def check(self, rollouts: Sequence[Rollout]) -> None:
-        super().check(rollouts)
-        require_pairs(rollouts)
-
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """Return the mean over pairs; a response counts by its mean over tokens."""
+        """Return the mean loss over pairs, from the responses' means over tokens."""
         means_B2 = pairs(inputs.logprobs_N, inputs, mean=True)
         losses_B = preferences.simpo(means_B2, beta=self.beta, gamma=self.gamma)
         return of_pairs(losses_B, preferences.implicit_rewards(means_B2, None, beta=self.beta), inputs)

@@ -11,7 +11,7 @@ from learner.algorithms.imitation import Imitation
 class Supervised(Imitation):
     traits: ClassVar[Traits] = Traits(learns_from="references", mixes_data="plainly", imitates=True)
 
-    # text: prompt tokens count, too, and no end is taught, as RL4LMs has it for causal models
+    # text: prompt tokens count, too, and no end is taught, as in RL4LMs for causal models
     loss_on: LossOver = "response"
 
     @property

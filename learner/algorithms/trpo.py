@@ -19,12 +19,12 @@ class TRPO(ActorCriticAlgorithm):
         learns_from="rollouts", online=True, critic=True, mixes_data="weighted", update="trust_region"
     )
 
-    learning_rate: float = Field(default=1e-3, gt=0)  # the critic's; the policy's step has no rate
-    num_epochs: int = Field(default=10, ge=1)  # the critic's
-    minibatch_size: int | None = Field(default=128, ge=1)  # the critic's, in rollouts
+    learning_rate: float = Field(default=1e-3, gt=0)  # the critic's rate; the policy's step has no rate
+    num_epochs: int = Field(default=10, ge=1)  # passes of the critic over a batch
+    minibatch_size: int | None = Field(default=128, ge=1)  # rollouts in a minibatch of the critic
     target_kl: float = Field(default=0.01, gt=0)  # the trust region, nats a token
     value_coef: float = Field(default=1.0, ge=0)  # the critic's loss stands alone
-    max_grad_norm: float | None = Field(default=None, gt=0)  # the critic's
+    max_grad_norm: float | None = Field(default=None, gt=0)  # limit of the critic's gradient; None: no limit
     cg_max_steps: int = Field(default=15, ge=1)
     cg_damping: float = Field(default=0.1, ge=0)
     line_search_shrinking_factor: float = Field(default=0.8, gt=0, lt=1)

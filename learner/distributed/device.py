@@ -1,4 +1,4 @@
-"""Choice of the device on which a learner computes."""
+"""Choose the device on which a learner computes."""
 
 import torch
 
@@ -8,12 +8,12 @@ from learner.settings import LearnerSettings
 
 
 def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None) -> torch.device:
-    """Choose the device; each of several ranks on a machine gets a GPU of its own.
+    """Choose the device; each of several ranks on a machine gets a separate GPU.
 
-    A GPU has its index: torch makes none without it the current one.
+    A GPU gets an index, because torch makes no GPU without one the current GPU.
 
     Raises:
-        InputError: float16 is asked for on a CPU.
+        InputError: the settings ask for float16 on a CPU.
     """
     name = settings.device
     if name == "auto":
@@ -22,15 +22,15 @@ def pick_device(settings: LearnerSettings, rendezvous: Rendezvous | None = None)
         return torch.device(name, rendezvous.rank % torch.cuda.device_count() if rendezvous else 0)
     if settings.autocast == "float16":
         raise InputError(
-            "learner.autocast=float16 needs a GPU, and the learner is on a CPU; expected bfloat16 or none"
+            "learner.autocast=float16 needs a GPU, but the learner is on a CPU; expected bfloat16 or none"
         )
     return torch.device(name)
 
 
 def enter(device: torch.device) -> None:
-    """Make a GPU the current one of the calling thread; CUDA keeps one for each thread.
+    """Make a GPU the calling thread's current one, because CUDA keeps one for each thread.
 
-    cuDNN's attention is off: it builds a plan for each new shape, and each micro-batch has another one.
+    Switch off cuDNN's attention, because it builds a plan for each new shape, and each micro-batch has one.
     """
     if device.type == "cuda":
         torch.cuda.set_device(device)

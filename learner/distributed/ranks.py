@@ -1,18 +1,19 @@
 """Ranks: the processes of one learner, which meet, sum their results and shard the models' parameters.
 
-Each rank is a whole `Learner`. It gets the same rollouts as the others, lays them into the same batch, and
-computes on its share of the sequences. A loss is divided by the whole minibatch's tokens, so gradients and
-metrics of the ranks are summed, never averaged.
+Each rank is a whole `Learner`. All get the same rollouts, lay them into the same batch, and each computes on
+its share of the sequences. A loss is divided by the whole minibatch's tokens, so the ranks' gradients and
+metrics are summed, never averaged.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from contracts.network.loopback import joins_nodes, stay_on_loopback
 from learner.distributed.rendezvous import TCP, Rendezvous
@@ -25,12 +26,12 @@ LOOPBACK = "127.0.0.1"
 
 
 class Ranks:
-    """All ranks, seen from one of them. If there is only one rank, it holds everything and sends nothing.
+    """All ranks, seen from one of them. A single rank holds everything and sends nothing.
 
     Args:
         keeps_gradients: keep a minibatch's gradients whole on each rank, and sum them once, after its last
-            micro-batch. Otherwise ranks sum them after each, and keep their own rows.
-        offloads: keep the rows of sharded models in the host's memory; a rank may then be alone, too.
+            micro-batch. Otherwise ranks sum them after each micro-batch, and keep their rows.
+        offloads: keep the rows of sharded models in the host's memory; this also works with a single rank.
     """
 
     def __init__(
@@ -62,9 +63,14 @@ class Ranks:
         for tensor in tensors if self.size > 1 else ():
             dist.all_reduce(tensor)
 
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum the gradients of parameters that each rank has whole; FSDP2 sums those of rows."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.sum(*(gradient for gradient in gradients if not isinstance(gradient, DTensor)))
+
     @torch.no_grad()
     def copy_first(self, tensor: Tensor) -> None:
-        """Replace the tensor, of any shape, in place by the first rank's."""
+        """Replace the tensor, of any shape, in place by the first rank's tensor."""
         if self.size > 1:
             dist.broadcast(tensor, src=0)
 
@@ -77,8 +83,8 @@ class Ranks:
         values: dict[str, float] = {}
         for names, operation in ((summed, dist.ReduceOp.SUM), (largest, dist.ReduceOp.MAX)):
             if names:
-                own = [shares[name] for name in names]
-                reduced = torch.tensor(own, dtype=torch.float64, device=self.device)
+                own_shares = [shares[name] for name in names]
+                reduced = torch.tensor(own_shares, dtype=torch.float64, device=self.device)
                 dist.all_reduce(reduced, operation)
                 values |= dict(zip(names, reduced.tolist(), strict=True))
         return {name: values[name] for name in shares}
@@ -92,7 +98,7 @@ class Ranks:
         """Gather the parameters outside of transformer blocks; they stay until a backward pass or `release`.
 
         Args:
-            is_last: whether the next pass is the last of a minibatch; with gradients kept, only it sums them.
+            is_last: whether the next pass is the last of a minibatch; kept gradients are summed only then.
         """
         for root in self._roots:
             root.set_requires_gradient_sync(is_last or not self._keeps_gradients)
@@ -112,8 +118,10 @@ class Ranks:
             self.release()
 
     def leave(self) -> None:
-        """End the connections to the other ranks."""
+        """Close the connections to the other ranks."""
         self._roots.clear()
+        if self.size > 1:
+            dist.barrier()  # another rank may still receive from this one
         if self.shards:
             dist.destroy_process_group()
 
@@ -138,7 +146,7 @@ def join(rendezvous: Rendezvous | None, device: torch.device, settings: LearnerS
 
 
 def _begin(store: dist.Store, rank: int, size: int, device: torch.device, settings: LearnerSettings) -> None:
-    """Join the group of all ranks; NCCL sends what is on GPUs, gloo what is in the host's memory."""
+    """Join the group of all ranks; NCCL sends GPU memory, gloo the host's."""
     on_gpu = "cpu:gloo,cuda:nccl" if settings.offload else "nccl"
     dist.init_process_group(
         on_gpu if device.type == "cuda" else "gloo",

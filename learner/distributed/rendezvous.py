@@ -1,4 +1,4 @@
-"""Meeting of the ranks of one learner: its address, and the store behind it. The import needs no torch."""
+"""Meeting of the ranks of one learner: its address and its store. The import needs no torch."""
 
 import socket
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Rendezvous:
 
 
 class MeetingPoint:
-    """Store in which ranks find each other as long as it lives; it listens on `host` alone."""
+    """Store in which ranks find each other while it lives; it listens only on `host`."""
 
     def __init__(self, host: str, size: int) -> None:
         import torch.distributed as dist

@@ -6,8 +6,8 @@
     the rest         (embeddings, last norm, heads) is the root's group: it is gathered when the root is
                      called, and dropped after the backward pass
 
-A list of blocks runs inside a call of the root. Outside of one, each block would count as a root of its own,
-and would begin to gather only when all work before it has ended.
+A list of blocks runs inside a call of the root. Outside of it, each block would count as a root, and would
+begin to gather only when all work before it has ended.
 
 A rank holds 1/N of all weights, gradients and moments, besides one block's and the root's weights.
 """
@@ -31,15 +31,14 @@ from torch.distributed.tensor import DTensor
 
 from contracts.errors import InputError
 
-# A root may return a view, and nobody writes into it: a copy of all hidden states would only cost memory.
+# A root may return a view, because nothing writes into it. A copy of all hidden states would cost memory.
 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
 
 
 class Root(nn.Module):
     """Outermost module for FSDP2; a call gathers the parameters outside of blocks, then runs a function.
 
-    Blocks whose weights are gathered in bfloat16 run under autocast, whoever calls them: beside them the
-    embeddings are float32.
+    Blocks with weights gathered in bfloat16 always run under autocast, because the embeddings are float32.
     """
 
     def __init__(self, module: nn.Module, device: torch.device, *, in_bfloat16: bool) -> None:
@@ -59,14 +58,14 @@ class Root(nn.Module):
 def sharded(
     module: nn.Module, size: int, device: torch.device, *, in_bfloat16: bool, offload: bool = False
 ) -> Any:
-    """Spread a module's parameters over `size` ranks, in place; this rank's rows lie on `device`.
+    """Spread a module's parameters over `size` ranks, in place; this rank's rows are on `device`.
 
     Returns:
         The module's root: a `Root` that is an `FSDPModule`.
 
     Args:
-        in_bfloat16: gather the blocks' weights in bfloat16. Half as much is sent, and matrix products are
-            autocast's anyway. Gradients are summed in float32.
+        in_bfloat16: gather the blocks' weights in bfloat16. This sends half as much, and autocast rounds
+            matrix products anyway. Gradients are summed in float32.
         offload: keep this rank's rows, their gradients and moments in the host's memory. A block's rows are
             copied to `device` when it runs.
 
@@ -95,15 +94,15 @@ def sharded(
     _make_rows(root, torch.device("cpu") if offload else device)
     for stack in stacks:
         setattr(stack, "forward", partial(root, stack.forward))  # noqa: B010
-    for each in root.modules():
-        if isinstance(each, FSDPModule):
-            each.set_gradient_divide_factor(1.0)  # sum gradients: each rank's loss is already a share
-            each.set_force_sum_reduction_for_comms(True)
+    for part in root.modules():
+        if isinstance(part, FSDPModule):
+            part.set_gradient_divide_factor(1.0)  # sum gradients, because each rank's loss is already a share
+            part.set_force_sum_reduction_for_comms(True)
     return root
 
 
 def _make_rows(root: nn.Module, device: torch.device) -> None:
-    """Give this rank's rows of parameters without values a memory; tied ones stay one."""
+    """Give memory to this rank's rows of parameters without values; tied parameters stay one."""
     made: dict[int, nn.Parameter] = {}
     for module in root.modules():
         for name, empty in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -113,7 +112,7 @@ def _make_rows(root: nn.Module, device: torch.device) -> None:
                     made[id(empty)] = nn.Parameter(rows, empty.requires_grad)
                 setattr(module, name, made[id(empty)])
     if made:
-        root._apply(lambda tensor: tensor)  # FSDP2 takes the new parameters for its own
+        root._apply(lambda tensor: tensor)  # FSDP2 adopts the new parameters
 
 
 def _stacks(module: nn.Module) -> Iterator[nn.Module]:
@@ -141,7 +140,7 @@ def computes_on(tensor: Tensor) -> str:
 
 
 def own_rows(tensor: Tensor) -> tuple[Tensor, int]:
-    """Return a view of this rank's rows, and the index of the first of them.
+    """Return a view of this rank's rows, and the index of the first row.
 
     Example: of 37 rows, the second of two ranks has 18, from row 19 on.
     """
@@ -153,7 +152,7 @@ def own_rows(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def spread_like(rows: Tensor, like: Tensor) -> Tensor:
-    """Return this rank's rows as its part of a tensor that is sharded as `like` is."""
+    """Return this rank's rows as its part of a tensor with the sharding of `like`."""
     if not isinstance(like, DTensor):
         return rows
     spread: Any = DTensor.from_local(

@@ -1,9 +1,9 @@
-"""Make a model without weights, of which each rank of a learner reads its own rows from the model's files.
+"""Make a model without weights; each rank of a learner reads its rows from the model's files.
 
     config.json ─▶ empty_model (shapes alone) ─▶ sharding (rows, unset) ─▶ StoredWeights.read
 
-A model loaded whole by each rank would take a machine's memory once for each of them. Where the files hold
-other tensors than the model has (experts that are joined, weights without safetensors), it is loaded whole.
+If each rank loaded the whole model, a machine would need its memory once for each of them. If the files hold
+other tensors than the model has (joined experts, weights without safetensors), it is loaded whole.
 """
 
 import json
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from learner.distributed.sharding import own_rows
+from learner.models.merged_weights import BASE, matrices_of
 from learner.settings import ModelSettings
 from learner.tensor_files import TensorFiles
 
@@ -26,7 +27,7 @@ ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """Files of a model, and the name in them of each of its parameters.
+    """Files of a model, and each parameter's name in them.
 
     Example: the hub's files of GPT-2 leave out a prefix: `names["transformer.wte.weight"] == "wte.weight"`
     """
@@ -36,20 +37,23 @@ class StoredWeights:
 
     @torch.no_grad()
     def read(self, lm: nn.Module) -> None:
-        """Read this rank's rows of every parameter of a sharded model."""
+        """Read this rank's rows of every parameter of a sharded model, except an adapter's matrices."""
+        matrices = matrices_of(lm)
         for name, parameter in lm.named_parameters():
+            if id(parameter) in matrices:
+                continue
             rows, first = own_rows(parameter)
-            key = self.names[name]
+            key = self.names[name.replace(f"{BASE}.", ".")]
             rows.copy_(self.files.rows(key, first, len(rows)) if rows.ndim else self.files.whole(key))
 
 
 def empty_model(kind: Any, config: Any, settings: ModelSettings) -> tuple[Any, StoredWeights] | None:
-    """Return a model whose parameters have a shape and no values, and where their values are stored.
+    """Return a model whose parameters have shapes but no values, and the place of their values.
 
     Buffers have their values. None: the files do not hold the parameters by name.
 
     Args:
-        kind: the class of transformers that makes a model of `config`.
+        kind: the transformers class that makes a model of `config`.
     """
     from transformers import GenerationConfig
 
@@ -67,28 +71,51 @@ def empty_model(kind: Any, config: Any, settings: ModelSettings) -> tuple[Any, S
     for name, buffer in lm.named_buffers():
         if name in keys:
             buffer.copy_(files.whole(keys[name]))
-    with suppress(OSError):  # without a file of its own, the one made from `config` stays
+    with suppress(OSError):  # without such a file, the config made from `config` stays
         lm.generation_config = GenerationConfig.from_pretrained(settings.path, revision=settings.revision)
     return lm, StoredWeights(files, names)
+
+
+@contextmanager
+def standing_in(lm: nn.Module) -> Iterator[None]:
+    """Let parameters without values seem to have some inside the context, in which an adapter is made.
+
+    peft puts an adapter's matrices to where its layer's weight is. Stand-ins take no memory.
+    """
+    empty = [
+        (owner, name, parameter)
+        for owner in lm.modules()
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if parameter.is_meta
+    ]
+    for owner, name, parameter in empty:
+        stand_in = torch.empty((), dtype=parameter.dtype).expand(parameter.shape)
+        setattr(owner, name, nn.Parameter(stand_in))
+    try:
+        yield
+    finally:
+        for owner, name, parameter in empty:
+            parameter.requires_grad_(owner.get_parameter(name).requires_grad)
+            setattr(owner, name, parameter)
 
 
 def _stored_names(lm: nn.Module, keys: dict[str, str], files: TensorFiles) -> dict[str, str] | None:
     """Return the stored name of each parameter.
 
-    None: one is missing, has another shape, or is tied in the model and not in the files.
+    None: a parameter is missing, has another shape, or is tied in the model but not in the files.
     """
     others: dict[int, list[str]] = {}  # a tied parameter may be stored under any of its names
     for name, parameter in lm.named_parameters(remove_duplicate=False):
         others.setdefault(id(parameter), []).append(name)
-    found = {}
+    key_of = {}
     for name, parameter in lm.named_parameters():
         stored = [keys[other] for other in others[id(parameter)] if other in keys]
         if not stored or any(files.shapes[key] != parameter.shape for key in stored):
             return None
         if not all(_same(files, stored[0], key) for key in stored[1:]):
             return None
-        found[name] = stored[0]
-    return found
+        key_of[name] = stored[0]
+    return key_of
 
 
 def _same(files: TensorFiles, key: str, other: str) -> bool:
@@ -103,7 +130,7 @@ def _same(files: TensorFiles, key: str, other: str) -> bool:
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Let modules that are made inside the context drop their parameters' values; buffers keep theirs."""
+    """Let modules made inside the context drop their parameters' values; buffers keep theirs."""
     register = nn.Module.register_parameter
 
     def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -124,16 +151,16 @@ def _safetensors(settings: ModelSettings) -> list[Path]:
         return [single]
     if index := _file(settings, "model.safetensors.index.json"):
         parts = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        return [found for part in parts if (found := _file(settings, part))]
+        return [path for part in parts if (path := _file(settings, part))]
     return []
 
 
 def _file(settings: ModelSettings, name: str) -> Path | None:
-    """Return a file of a model's folder, or of the hub's store on this machine; None if there is none."""
+    """Return a file of a model's folder, or of the hub's local cache; None if there is none."""
     from transformers.utils import cached_file
 
     try:
-        found = cached_file(settings.path, name, revision=settings.revision)
+        path = cached_file(settings.path, name, revision=settings.revision)
     except OSError:
         return None
-    return None if found is None else Path(found)
+    return None if path is None else Path(path)

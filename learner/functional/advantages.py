@@ -27,25 +27,26 @@ def generalized_advantages(
 
         δ_t = r_t + γ V_{t+1} - V_t        A_t = δ_t + γ λ A_{t+1}        R_t = A_t + V_t
 
-    From a turn's last token to the next turn's first, γ·γ_turn replaces γ and λ_turn replaces λ. The state
+    From a turn's last token to the next turn's first, γ·γ_turn replaces γ, and λ_turn replaces λ. The state
     after a rollout's last token has the value `bootstrap_B` and no advantage. trl-textworld's two discounts
     are γ, γ_turn with λ_turn = 0.
 
-    Where another policy drew the tokens, traces c cut off later rewards that this policy would hardly have
-    reached, and returns are V-trace's:
+    If another policy drew the tokens, traces c cut off later rewards that this policy would hardly have
+    reached. Returns are then V-trace's:
 
         A_t = δ_t + γ λ c_{t+1} A_{t+1}        R_t = c_t A_t + V_t
 
     Munos et al. 2016 (arXiv 1606.02647); Espeholt et al. 2018 (arXiv 1802.01561), remark 2.
 
     Args:
-        rewards_BT: reward of each model token.
-        values_BT: value before each model token was chosen.
-        mask_BT: 1 where there is a token; tokens are left-aligned.
+        rewards_BT: reward of each generated token.
+        values_BT: value before each generated token was chosen.
+        mask_BT: 1 for tokens, 0 for padding; tokens are left-aligned.
         ends_BT: the last tokens of turns, see `turns.turn_ends`; None: γ and λ everywhere.
         turn_lambda: λ_turn; None: λ.
-        bootstrap_B: the value of a truncated rollout's next state; 0 after a true end. None: all are true.
-        traces_BT: min(1, π_old/μ) of tokens drawn from μ, and 1 of the policy's own; None: 1 everywhere.
+        bootstrap_B: the value of a truncated rollout's next state; 0 after a true end. None: all ends are
+            true.
+        traces_BT: min(1, π_old/μ) of tokens drawn from μ, 1 of the policy's tokens; None: 1 everywhere.
 
     Returns:
         (advantages_BT, returns_BT), zero outside the mask.
@@ -75,7 +76,7 @@ def discounted_advantages(
     decays_BT: Tensor,
     bootstrap_B: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Compute GAE in which each step has its own discount d and decay c to the next step.
+    """Compute GAE with a discount d and a decay c for each step.
 
         δ_t = r_t + d_t V_{t+1} - V_t        A_t = δ_t + c_t A_{t+1}        R_t = A_t + V_t
 
@@ -98,14 +99,14 @@ def discounted_advantages(
     return advantages_BT, (advantages_BT + values_BT).where(mask_BT, 0.0)
 
 
-ROUNDING = 8 * 2.0**-23  # relative; what two ways to compute a float32 may differ by
+ROUNDING = 8 * 2.0**-23  # relative difference that two ways to compute a float32 may have
 
 
 def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift and scale to mean 0 and (unbiased) standard deviation 1; a single value only loses its mean.
 
-    Values that differ by no more than float32's rounding become 0. Divided by an equally tiny deviation,
-    rounding would give equal rewards a credit of order one.
+    Values that differ by no more than float32's rounding become 0. Otherwise the tiny deviation, as divisor,
+    would give equal rewards a credit of order one.
     """
     centred = values_N.double() - values_N.double().mean()
     if values_N.numel() < 2:
@@ -115,7 +116,8 @@ def whiten(values_N: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def require_finite(values_BT: Tensor, mask_BT: Tensor, what: str) -> None:
-    """Check that all entries are finite: a single NaN would make every weight NaN at the next step.
+    """Check that all entries are finite, because a NaN would make every weight NaN at the next step.
+
     Raises:
         LearnerError: an entry within the mask is infinite or NaN.
     """
@@ -124,6 +126,6 @@ def require_finite(values_BT: Tensor, mask_BT: Tensor, what: str) -> None:
         row, column = (~finite_BT).nonzero()[0].tolist()
         raise LearnerError(
             f"{what}: got {float(values_BT[row, column])} for token {column} of rollout {row} of the batch; "
-            "finite numbers are expected. The weights are still those of the iteration before; look at the "
+            "finite numbers are expected. The weights are those of the last iteration; look at the "
             "rewards and at loss/value of the iterations before this one"
         )

@@ -1,4 +1,4 @@
-"""Weights of tokens in a loss. Denominators are the whole minibatch's, so its split changes no loss."""
+"""Weights of tokens in a loss, divided by the minibatch's counts, so that splitting changes no loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def token_weights(
                      (Dr. GRPO, arXiv 2503.20783)
 
     Args:
-        lengths_N: tokens of the response that each token belongs to.
+        lengths_N: number of tokens of each token's response.
     """
     if how == "token_mean":
         return (lengths_N * 0 + 1.0) / num_tokens
@@ -34,7 +34,7 @@ def sum_by_response(values_N: Tensor, rows_N: Tensor, num_responses: int | None 
     """Sum over the tokens of each response, (B,); `rows_N` is the response of each token.
 
     Args:
-        num_responses: B; None: one more than the highest of `rows_N`, for which the processor waits.
+        num_responses: B; None: the highest of `rows_N` plus 1, for which the CPU waits.
     """
     count = int(rows_N.max()) + 1 if num_responses is None else num_responses
     return values_N.new_zeros(count).index_add(0, rows_N, values_N)

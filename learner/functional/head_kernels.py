@@ -1,14 +1,14 @@
-"""Kernels in Triton over one tile of a head's logits: the sums of its rows, and its slope in its own place.
+"""Triton kernels over one tile of a head's logits: sums of its rows, and the slope in the tile's place.
 
 A tile (R, W) lies row after row in the type of the products; all arithmetic is float32. With a bias b, the
-logits x are the tile's numbers and b. Importing this module imports Triton, which no run on a CPU does.
+logits x are the tile's numbers plus b. Importing this module imports Triton, so no run on a CPU imports it.
 
 The sums of a row, with m its highest logit so far:
 
     total    = Σ_v exp(x_v - m)              shifted = Σ_v exp(x_v - m) (x_v - m)
     log π(a) = (x_a - m) - log total         H       = log total - shifted / total
 
-Logits of ±10⁴ cost no digits so, since only differences from m are summed.
+Logits of ±10⁴ lose no digits, because only differences from m are summed.
 """
 
 from typing import Any
@@ -17,18 +17,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LOWEST = -1e30  # m of a row before its first tile; with -inf its differences were NaN
+LOWEST = -1e30  # m of a row before its first tile; -inf would make differences NaN
 LARGEST_BLOCK = 4096  # words that a row's program reads in one step
-SLOPE_BLOCK = 1024  # words of which one program makes the slope
+SLOPE_BLOCK = 1024  # words whose slope one program makes
 
 
 def add_sums(tile_RW: Tensor, bias_W: Tensor | None, targets_R: Tensor, start: int, sums_R4: Tensor) -> None:
     """Add a tile to the sums of its rows.
 
     Args:
-        bias_W: in float32, as all sums.
+        bias_W: in float32, like all sums.
         start: the tile's first word.
-        sums_R4: the drawn token's logit, m, total and shifted; at first they are 0, `LOWEST`, 0 and 0.
+        sums_R4: the drawn token's logit, m, total and shifted; they start at 0, `LOWEST`, 0 and 0.
     """
     num_rows, num_words = tile_RW.shape
     block = min(LARGEST_BLOCK, triton.next_power_of_2(num_words))
@@ -44,10 +44,10 @@ def to_slope(
     """Replace a tile's logits by ∂L/∂logits, rounded to the tile's type.
 
     Args:
-        bias_W: in float32, as all numbers of rows.
+        bias_W: in float32, like all numbers of rows.
         start: the tile's first word.
         rows_R5: m, log total, H, ∂L/∂log π(a) and ∂L/∂H.
-        has_entropy: whether the loss has entropies; else H and ∂L/∂H are not read.
+        has_entropy: whether the loss has entropies; otherwise H and ∂L/∂H are not read.
     """
     num_rows, num_words = tile_RW.shape
     block = min(SLOPE_BLOCK, triton.next_power_of_2(num_words))
@@ -77,7 +77,7 @@ def _add_sums(  # type: ignore[no-untyped-def]
         higher = tl.maximum(highest, tl.max(logit, 0))
         power = tl.exp(logit - higher)
         shrunk = tl.exp(highest - higher)
-        # where the power is 0, the difference may be -inf, and their product NaN
+        # if the power is 0, the difference may be -inf, and their product NaN
         weighted = tl.where(power > 0, power * (logit - higher), 0.0)
         shifted = shrunk * (shifted + total * (highest - higher)) + tl.sum(weighted, 0)
         total = shrunk * total + tl.sum(power, 0)

@@ -1,8 +1,8 @@
-"""The linear head on a GPU: one tile at a time, in the type of the products, and two kernels over it.
+"""The linear head on a GPU: one tile at a time, in the type of the products, with two kernels.
 
-All tiles share one piece of memory. The kernel of the forward pass reads a tile once, for log-probabilities
-and entropies alike; that of the backward pass writes the slope in the tile's place. The mathematics is that
-of `learner.functional.linear_logprobs`, whose PyTorch operators take over where the kernels do not work.
+All tiles share one piece of memory. The forward kernel reads a tile once, for both log-probabilities and
+entropies. The backward kernel writes the slope in the tile's place. The mathematics is as in
+`learner.functional.linear_logprobs`, whose PyTorch operators take over if the kernels do not work.
 """
 
 import functools
@@ -17,10 +17,10 @@ from torch.autograd.function import once_differentiable
 
 from learner.functional.head_tiles import TileSize, tile_size
 
-DEVICES = ("cuda",)  # types of devices that Triton makes kernels for
-KINDS = (torch.bfloat16, torch.float16, torch.float32)  # of products
+DEVICES = ("cuda",)  # types of devices for which Triton makes kernels
+KINDS = (torch.bfloat16, torch.float16, torch.float32)  # types in which products are computed
 HELD = 12  # bytes that a memory plan counts for each number of a budget: three of float32
-TOLERANCE = 0.02  # of the check, of the largest number; bfloat16 rounds a gradient by up to 0.008
+TOLERANCE = 0.02  # allowed error, relative to the largest number; bfloat16 rounds a gradient by up to 0.008
 CHECK_SIZE = TileSize(rows=3, words=512, words_first=True)
 
 # (hidden_NH, weight_VH, bias_V or None, targets_N) -> (logprobs_N, entropies_N)
@@ -30,7 +30,7 @@ _broken: set[torch.device] = set()  # devices on which the check failed
 
 
 def product_type(hidden_NH: Tensor) -> torch.dtype:
-    """Return the type in which products are made: autocast's, or that of the states."""
+    """Return the type of products: autocast's, or the states'."""
     device = hidden_NH.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_NH.dtype
 
@@ -57,7 +57,7 @@ def kernel_logprobs(
 
 
 class _Tile:
-    """Memory of one tile's logits, which are made again and again."""
+    """Memory for one tile's logits, used again for each tile."""
 
     def __init__(self, hidden_NH: Tensor, weight_VH: Tensor, size: TileSize) -> None:
         self.hidden_NH, self.weight_VH = hidden_NH, weight_VH
@@ -65,7 +65,7 @@ class _Tile:
         self._memory = torch.empty(numbers, dtype=hidden_NH.dtype, device=hidden_NH.device)
 
     def logits(self, rows: slice, words: slice) -> Tensor:
-        """Return hidden · weightᵀ, (R, W), which the next call overwrites."""
+        """Return hidden · weightᵀ, (R, W); the next call overwrites it."""
         hidden_RH, weight_WH = self.hidden_NH[rows], self.weight_VH[words]
         count = len(hidden_RH) * len(weight_WH)
         logits_RW = self._memory[:count].view(len(hidden_RH), len(weight_WH))
@@ -128,17 +128,17 @@ class _KernelLogprobs(torch.autograd.Function):
                 _product(d_weight_VH[words], slope_RW.T, hidden_NH[rows], adds=rows.start > 0)
         return (
             None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
-            d_weight_VH,  # in float32: autograd rounds it where the weight asks for that
+            d_weight_VH,  # in float32; autograd rounds it if the weight needs that
             None if d_bias_V is None else d_bias_V * ctx.scales[1],
             *[None] * 3,
         )
 
 
 def _product(target: Tensor, left: Tensor, right: Tensor, *, adds: bool) -> None:
-    """Write left @ right into a float32 tensor, or add it; a GPU does not round a product before."""
+    """Write left @ right into a float32 tensor, or add it; a GPU does not round the product first."""
     if left.dtype == target.dtype:
         torch.addmm(target, left, right, beta=int(adds), out=target)
-    elif not left.is_cuda:  # PyTorch has no such product for CPUs
+    elif not left.is_cuda:  # PyTorch lacks this product on CPUs
         target.copy_(target + left @ right if adds else left @ right)
     elif adds:
         target += torch.mm(left, right, out_dtype=target.dtype)
@@ -146,13 +146,13 @@ def _product(target: Tensor, left: Tensor, right: Tensor, *, adds: bool) -> None
         torch.mm(left, right, out_dtype=target.dtype, out=target)
 
 
-# ---- whether the kernels work ----
+# ---- check whether the kernels work ----
 
 
 def is_usable(device: torch.device, kind: torch.dtype, plain: Head) -> bool:
-    """Tell whether the kernels are for this device and type, and agree with `plain` on a few rows.
+    """Return whether the kernels support this device and type, and agree with `plain` on a few rows.
 
-    The check runs before their first use in a process. Where it fails, one warning says so.
+    The check runs before their first use in a process. A failure gives one warning.
     """
     if device.type not in DEVICES or kind not in KINDS or device in _broken:
         return False
@@ -160,7 +160,7 @@ def is_usable(device: torch.device, kind: torch.dtype, plain: Head) -> bool:
 
 
 def _kernels() -> Any:
-    """Import Triton now: a run on a CPU need not wait for it."""
+    """Import Triton only when used, so that a run on a CPU need not wait for it."""
     return importlib.import_module("learner.functional.head_kernels")
 
 
@@ -168,12 +168,12 @@ def _kernels() -> Any:
 def _is_right(device: torch.device, kind: torch.dtype, plain: Head) -> bool:
     try:
         fault = _fault(device, kind, plain, True) or _fault(device, kind, plain, False)
-    except Exception as error:  # of Triton, or of the compiler and the driver that it needs
+    except Exception as error:  # Triton's error, or its compiler's or driver's
         fault = f"{type(error).__name__}: {error}"
     if fault:
         _broken.add(device)
         logging.getLogger(__name__).warning(
-            "the head's kernels do not work on %s (%s); PyTorch's own operators are used instead: "
+            "the head's kernels do not work on %s (%s); PyTorch's operators replace them: "
             "results are the same, and updates are slower",
             device,
             fault,
@@ -184,7 +184,7 @@ def _is_right(device: torch.device, kind: torch.dtype, plain: Head) -> bool:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _fault(device: torch.device, kind: torch.dtype, plain: Head, biased: bool) -> str:
-    """Return which numbers or gradients of a few rows differ from those of `plain`; "": none does."""
+    """Return the numbers or gradients of a few rows that differ from those of `plain`; "": none."""
     shapes = ((5, 16), (1001, 16), (1001,), (5,), (5,))
     generator = torch.Generator().manual_seed(0)
     *leaves, grad_logprobs_N, grad_entropies_N = (

@@ -1,22 +1,22 @@
-"""Sizes and order of the tiles in which a head's logits are computed: some rows, some words.
+"""Sizes and order of the tiles in which a head's logits are computed: some rows by some words.
 
-A CPU takes a few rows and all words before the next rows, so that its cache holds a tile. A GPU takes a few
+A CPU takes a few rows and all words before the next rows, so that a tile fits its cache. A GPU takes a few
 words and all rows before the next words, so that it writes each part of the weight's gradient once.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_ROWS = 1024  # of a tile on a CPU: with more, reading the weights again is no longer what costs
-CACHED = 2**21  # numbers of a tile on a CPU: 8 MB, which the next pass over them finds in the cache
-LEAST_WORDS = 1024  # of a tile on a GPU, which takes fewer rows rather than narrower products
-ALIGNED = 64  # words: a GPU reads rows fastest that begin at such multiples
-WORDS_FIRST = ("cuda",)  # types of devices whose tiles lie by words
+MOST_ROWS = 1024  # limit of a tile's rows on a CPU; above it, reading the weights again costs little
+CACHED = 2**21  # numbers of a tile on a CPU: 8 MB, so that the next pass over them finds them in the cache
+LEAST_WORDS = 1024  # least words of a tile on a GPU, which takes fewer rows rather than narrower products
+ALIGNED = 64  # words: a GPU reads fastest from rows that begin at multiples
+WORDS_FIRST = ("cuda",)  # types of devices that take all rows before the next words
 
 
 @dataclass(frozen=True, slots=True)
 class TileSize:
-    """Most rows and words of a tile, and the order of tiles. Words are a multiple of 8, as bits of supports.
+    """Most rows and words of a tile, and the order of tiles. Words are a multiple of 8, for bits of supports.
 
     Example: `TileSize(rows=12288, words=8192, words_first=True)`: all rows of 8,192 words come first.
     """
@@ -26,7 +26,7 @@ class TileSize:
     words_first: bool
 
     def places(self, num_rows: int, vocab_size: int) -> Iterator[tuple[slice, slice]]:
-        """Yield the rows and words of one tile after another; no row at all is one chunk of none."""
+        """Yield the rows and words of each tile; without rows, yield one empty chunk."""
         chunks, words = slices(max(num_rows, 1), self.rows), slices(vocab_size, self.words)
         if self.words_first:
             return ((rows, tile) for tile in words for rows in chunks)
@@ -34,7 +34,7 @@ class TileSize:
 
 
 def tile_size(device: str, num_rows: int, vocab_size: int, budget: int) -> TileSize:
-    """Return the tiles of a type of device; none has more than `budget` numbers, but for a least of 8.
+    """Return the tile size for a type of device: at most `budget` numbers, but at least 8.
 
     >>> tile_size("cpu", 12288, 151936, 2**24)
     TileSize(rows=1024, words=2048, words_first=False)

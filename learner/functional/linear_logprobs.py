@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of a linear head, without an array of all logits.
 
-The logits are computed tile by tile: some rows, some words of the vocabulary. The forward pass keeps the
-sums of each row. The backward pass computes each tile again and makes its gradient from those sums. With the
+Logits are computed tile by tile: some rows by some words of the vocabulary. The forward pass keeps the sums
+of each row. The backward pass computes each tile again and makes its gradient from those sums. With the
 logits x:
 
     z         = log Σ_v exp x_v
@@ -9,8 +9,8 @@ logits x:
     H         = z - Σ_v π_v x_v
     ∂L/∂x_v   = g (1[v = a] - π_v) - h π_v (log π_v + H)        g = ∂L/∂log π(a), h = ∂L/∂H
 
-On a CPU the first tiles are kept instead, as many as the budget holds. With entropies or restrictions none
-are, since their gradients need more than probabilities.
+A CPU instead keeps the first tiles, as many as fit the budget. With entropies or restrictions it keeps none,
+because their gradients need more than probabilities.
 
 Sums over tiles: Milakov and Gimelshein 2018 (arXiv 1805.02867). Gradients from kept sums: Wijmans et al. 2024
 (arXiv 2411.09009), there for the cross-entropy.
@@ -30,7 +30,7 @@ from learner.functional.logprobs import WHOLE, Restriction
 from learner.functional.repetition import RepetitionPenalty
 from learner.functional.support import unpack_bits
 
-LOWEST = -1e30  # maximum of a row without any allowed word; with -inf its differences were NaN
+LOWEST = -1e30  # maximum of a row without any allowed word; -inf would make differences NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ def linear_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return each token's log π(target), and π's entropies or None; π = softmax of the restricted logits.
 
-    The result is that of `token_logprobs`, to rounding. At most `logits_budget` logits exist at once; on a
-    GPU, logits in as many bytes as three times so many in float32. On a CPU so many probabilities may wait
-    for the backward pass. Sums and the weight's gradient are float32, under autocast, too.
+    The result equals `token_logprobs` up to rounding. At most `logits_budget` logits exist at once. On a GPU,
+    logits take the bytes of three times as many float32 numbers. On a CPU as many probabilities may wait for
+    the backward pass. Sums and the weight's gradient are float32, even under autocast.
 
     Returns:
         (logprobs_N, entropies_N or None), in float32, or in float64 if the hidden states are.
@@ -87,7 +87,7 @@ def linear_logprobs(
 def _plain_head(
     hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, targets_N: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies by PyTorch's own operators, in one tile."""
+    """Return log-probabilities and entropies by PyTorch's operators, in one tile."""
     size = TileSize(len(hidden_NH), len(weight_VH) + 7, words_first=False)
     rest = (None, None, (1.0, 1.0), size, True, 0)
     logprobs_N, entropies_N = _LinearLogprobs.apply(hidden_NH, weight_VH, bias_V, targets_N, *rest)
@@ -98,7 +98,7 @@ def _plain_head(
 class _Tiles:
     """Logits in tiles, restricted, in the exact type: float32, or float64 for float64 inputs."""
 
-    hidden_NH: Tensor  # scaled, as the weights in the type of the products
+    hidden_NH: Tensor  # scaled, and like the weights in the type of the products
     weight_VH: Tensor
     bias_V: Tensor | None
     targets_N: Tensor
@@ -114,7 +114,7 @@ class _Tiles:
         return self.size.places(len(self.hidden_NH), len(self.weight_VH))
 
     def logits(self, rows: slice, words: slice) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return a tile's logits (R, W), what is excluded or None, and a penalty's factors or None."""
+        """Return a tile's logits (R, W), excluded words or None, and a penalty's factors or None."""
         weight_WH = self.weight_VH[words]
         logits_RW = (self.hidden_NH[rows] @ weight_WH.T).to(self.exact)
         if self.bias_V is not None:
@@ -132,8 +132,8 @@ class _Tiles:
     def drawn(self, rows: slice, words: slice) -> tuple[Tensor, Tensor]:
         """Return each row's column of its target token, (R, 1), and whether the tile has it, (R,).
 
-        A column of another tile is cut to this one's. Rows are not picked out: the processor would wait at
-        each tile until a GPU has counted them.
+        Columns of other tiles are clamped. Indexing rows by a mask would make the CPU wait at each tile until
+        a GPU has counted them.
         """
         columns_R = self.targets_N[rows] - words.start
         width = min(self.size.words, len(self.weight_VH) - words.start)
@@ -142,7 +142,7 @@ class _Tiles:
 
 
 class _Kept:
-    """Powers exp(x - m) of the first tiles, and their rows' m: as many numbers as the budget holds."""
+    """Powers exp(x - m) of the first tiles, and their rows' m: as many numbers as fit the budget."""
 
     def __init__(self, budget: int) -> None:
         self._left = budget
@@ -154,7 +154,7 @@ class _Kept:
             self._tiles[rows.start, words.start] = powers_RW, highest_R
 
     def take(self, rows: slice, words: slice) -> tuple[Tensor, Tensor] | None:
-        """Hand out a tile's powers (R, W) and its m (R,), once; None: it is to be computed again."""
+        """Return a tile's powers (R, W) and its m (R,), once; None: compute them again."""
         return self._tiles.pop((rows.start, words.start), None)
 
     def __len__(self) -> int:
@@ -215,14 +215,14 @@ class _LinearLogprobs(torch.autograd.Function):
                 product(d_weight_VH[words], slope_RW.T, hidden_NH[rows])
         return (
             None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
-            d_weight_VH,  # in float32: autograd rounds it where the weight asks for that
+            d_weight_VH,  # in float32; autograd rounds it if the weight needs that
             None if d_bias_V is None else d_bias_V * ctx.scales[1],
             *[None] * 7,
         )
 
 
 class _RowSums:
-    """Running sums of a chunk of rows over the tiles that were added."""
+    """Running sums over tiles for a chunk of rows."""
 
     def __init__(self, tiles: _Tiles, rows: slice) -> None:
         self.drawn_R = torch.zeros_like(tiles.targets_N[rows], dtype=tiles.exact)
@@ -252,14 +252,14 @@ class _RowSums:
         self.highest_R = higher_R
 
     def results(self, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the drawn tokens' logits, z, and H (zeros unless asked for) of the rows."""
+        """Return the drawn tokens' logits, z, and H (zeros if not requested) of the rows."""
         norms_R = self.highest_R + self.total_R.log()
         entropies_R = norms_R - self.weighted_R / self.total_R if with_entropy else torch.zeros_like(norms_R)
         return self.drawn_R, norms_R, entropies_R
 
 
 def _sums(tiles: _Tiles, with_entropy: bool, kept: _Kept) -> list[Tensor]:
-    """Return the drawn tokens' logits, z, and H (zeros unless asked for) of all rows."""
+    """Return the drawn tokens' logits, z, and H (zeros if not requested) of all rows."""
     chunks: dict[int, _RowSums] = {}
     for rows, words in tiles.places():
         if rows.start not in chunks:
@@ -301,12 +301,12 @@ def _slope(
     slope_RW.scatter_add_(1, columns_R1, torch.where(inside_R, grad_logprobs_R, 0.0)[:, None])
     if factors_RW is not None:
         slope_RW *= factors_RW
-    # also where 0 · -inf is NaN
+    # excluded words, too, where 0 · -inf is NaN
     return slope_RW if excluded_RW is None else slope_RW.masked_fill_(excluded_RW, 0.0)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to `total`, in the type of `total`."""
+    """Add left @ right to `total`, in its type."""
     if left.dtype == total.dtype:
         total.addmm_(left, right)
     else:
@@ -314,7 +314,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def _set_product(target: Tensor, left: Tensor, right: Tensor) -> None:
-    """Write left @ right into `target`, in the type of `target`."""
+    """Write left @ right into `target`, in its type."""
     if left.dtype == target.dtype:
         torch.mm(left, right, out=target)
     else:

@@ -20,11 +20,11 @@ Head = Callable[[Tensor], Tensor]  # hidden (N, H) -> logits (N, V)
 class Restriction:
     """Difference between the sampled distribution and the whole softmax.
 
-    Both sides of a ratio or a KL use the same restriction, so that they have the same set of actions.
+    Both sides of a ratio or a KL use the same restriction, so they have the same actions.
     """
 
     temperature: float = 1.0
-    bits_NW: Tensor | None = None  # the tokens that could be drawn; None: all
+    bits_NW: Tensor | None = None  # tokens that could be drawn; None: all
     repetition: RepetitionPenalty | None = None
 
     def rows(self, start: int, stop: int) -> "Restriction":
@@ -59,8 +59,8 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return each token's log π(target), and π's entropies or None; π = softmax(head(h)), restricted.
 
-    Where the N × V logits exceed `logits_budget` numbers, they are computed in chunks of rows, and again in
-    the backward pass. So the budget limits memory, whatever the vocabulary.
+    If the N × V logits exceed `logits_budget` numbers, they are computed in chunks of rows, and again in the
+    backward pass. So the budget limits memory for any vocabulary.
 
     Returns:
         (logprobs_N, entropies_N or None), in float32.
@@ -88,11 +88,11 @@ def row_chunks(num_rows: int, vocab_size: int, logits_budget: int) -> Iterator[t
 
 
 def recomputed(function: Callable[..., Result], hidden_NH: Tensor, *arguments: object) -> Result:
-    """Call a function now, and again in the backward pass, so that its intermediate results are not kept."""
+    """Call a function now and again in the backward pass, so that intermediate results are not kept."""
     if not torch.is_grad_enabled():
         return function(hidden_NH, *arguments)
     device = hidden_NH.device.type
-    # Chunks that share autocast's copy of the head's weight would sum its gradient in the copy's bfloat16.
+    # Chunks that share autocast's copy of the head's weight would sum its gradient in bfloat16.
     own_casts = torch.autocast(
         device,
         dtype=torch.get_autocast_dtype(device),
@@ -100,7 +100,7 @@ def recomputed(function: Callable[..., Result], hidden_NH: Tensor, *arguments: o
         cache_enabled=False,
     )
     with own_casts:
-        # A head has no dropout, so the random state need not be kept.
+        # A head has no dropout, so the random state is not kept.
         result: Result = checkpoint(
             function, hidden_NH, *arguments, use_reentrant=False, preserve_rng_state=False
         )
@@ -111,14 +111,14 @@ def _chunk_logprobs(
     hidden_NH: Tensor, targets_N: Tensor, head: Head, with_entropy: bool, restriction: Restriction
 ) -> tuple[Tensor, Tensor | None]:
     logits_NV = restriction(head(hidden_NH))
-    # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two. With entropy
-    # or without, the formula is one: equal weights have a KL of exactly 0. Whitening would turn rounding
-    # errors into advantages where all rewards are equal.
+    # gather - logsumexp keeps one N × V array for the backward pass; log_softmax would keep two. The formula
+    # is the same with or without entropy, so equal weights have a KL of exactly 0. Otherwise whitening would
+    # turn rounding errors into advantages if all rewards are equal.
     norms_N = logits_NV.logsumexp(-1)
     logprobs_N = logits_NV.gather(-1, targets_N[:, None]).squeeze(-1) - norms_N
     if not with_entropy:
         return logprobs_N, None
     logprobs_NV = logits_NV - norms_N[:, None]
-    # 0 · -inf is NaN, and so is its gradient: outside the support put 0 in place of the logarithm
+    # 0 · -inf is NaN, and so is its gradient, so logarithms outside the support become 0
     finite_NV = logprobs_NV.masked_fill(logits_NV.isneginf(), 0.0)
     return logprobs_N, -(logprobs_NV.exp() * finite_NV).sum(-1)

@@ -1,8 +1,8 @@
 """Losses that learn from preferred and refused responses: DPO, IPO, SimPO, ORPO, KTO and PRO.
 
-Shapes: _B prompts, _K responses of a prompt, the best first; a pair is (chosen, rejected). Log-probabilities
-are a response's: sums over its tokens, or means where the name says so. Losses are per prompt. The caller
-divides their sum by the number of prompts of the whole minibatch, so that splitting it changes nothing.
+Shapes: _B prompts, _K responses of a prompt, best first; a pair is (chosen, rejected). Log-probabilities are
+    of responses: sums over tokens, or means if the name says so. Losses are per prompt. The caller divides
+    their sum by the number of prompts of the whole minibatch, so that splitting it changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def by_prompt(
     logprobs_N: Tensor, rows_N: Tensor, num_responses: int, *, mean: bool = False, in_all: int | None = None
 ) -> Tensor:
-    """Return sums or means over each response's tokens, (B, K); a prompt's K responses are neighbouring rows.
+    """Return sums or means over each response's tokens, (B, K); a prompt's K responses are neighbours.
 
     Args:
         num_responses: K.
@@ -46,11 +46,11 @@ def dpo(
 
     z = β ((log π/π_ref)(chosen) - (log π/π_ref)(rejected)).
 
-    Rafailov et al. 2023 (arXiv 2305.18290), eq. 7; smoothing, for preferences that are wrong with
+    Rafailov et al. 2023 (arXiv 2305.18290), eq. 7. Smoothing assumes that a preference is wrong with
     probability ε: Mitchell 2023, "A note on DPO with noisy preferences".
 
     Args:
-        ref_logprobs_B2: None: reference-free, as if the reference policy gave both the same probability.
+        ref_logprobs_B2: None: no reference, as if the reference policy gave both the same probability.
     """
     margins_B = beta * _margins(logprobs_B2, ref_logprobs_B2)
     from torch.nn.functional import softplus
@@ -62,19 +62,19 @@ def dpo(
 def ipo(mean_logprobs_B2: Tensor, mean_ref_logprobs_B2: Tensor | None, *, beta: float = 0.1) -> Tensor:
     """Return (h - 1 / (2β))², with h the difference of log π/π_ref between chosen and rejected.
 
-    Azar et al. 2024 (arXiv 2310.12036), eq. 17, where β is τ. The arguments are means over tokens, as in the
-    authors' code and trl, so that the margin is per token; sums would follow the paper to the letter.
+    Azar et al. 2024 (arXiv 2310.12036), eq. 17, with β for τ. The arguments are means over tokens, as in the
+    authors' code and trl, so the margin is per token; sums would follow the paper literally.
     """
     return (_margins(mean_logprobs_B2, mean_ref_logprobs_B2) - 1 / (2 * beta)).square()
 
 
 def simpo(mean_logprobs_B2: Tensor, *, beta: float = 2.0, gamma: float = 0.5) -> Tensor:
-    """Return -log σ(β (p_w - p_l) - γ), with p a response's mean log-probability; there is no reference.
+    """Return -log σ(β (p_w - p_l) - γ), with p a response's mean log-probability, without a reference.
 
-    Meng et al. 2024 (arXiv 2405.14734), eq. 6; the defaults are those of the authors' code.
+    Meng et al. 2024 (arXiv 2405.14734), eq. 6, with the defaults of the authors' code.
 
     Args:
-        gamma: the margin that the chosen response is to have.
+        gamma: the desired margin of the chosen response.
     """
     from torch.nn.functional import softplus
 
@@ -101,14 +101,14 @@ def kto(
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
 ) -> Tensor:
-    """Return λ_D (1 - σ(β (r - z))) of a good response, λ_U (1 - σ(β (z - r))) of another one, (B,).
+    """Return λ_D (1 - σ(β (r - z))) of good responses, λ_U (1 - σ(β (z - r))) of others, (B,).
 
     Ethayarajh et al. 2024 (arXiv 2402.01306), eqs. 7 and 8: λ_y - v(x, y).
 
     Args:
         log_ratios_B: r = log π/π_ref of each response, a sum over its tokens.
-        good_B: True where the response is desirable.
-        reference_point_B: z, an estimate of KL(π‖π_ref) that has no gradient.
+        good_B: True if the response is desirable.
+        reference_point_B: z, an estimate of KL(π‖π_ref) without gradient.
     """
     from torch import where
 
@@ -133,13 +133,13 @@ def pro(
 
         Σ_{k < K} -log softmax_{j ≥ k}(s_j τ_j)[k]  +  sft_weight (K - 1)² · -log π(y_1)
 
-    with s the mean log-probability of a token, τ_j = r_k - r_j for j > k, and τ_k the largest of them. For a
-    pair it is -log σ((r_1 - r_2)(s_1 - s_2)). Song et al. 2024 (arXiv 2306.17492).
+    with s the mean log-probability of a token, τ_j = r_k - r_j for j > k, and τ_k the largest τ_j. For a pair
+    it is -log σ((r_1 - r_2)(s_1 - s_2)). Song et al. 2024 (arXiv 2306.17492).
 
     Args:
         logprobs_BK: sums; the supervised part is not divided by the length.
-        rewards_BK: the best first, see `require_ranked`.
-        eps: added within the logarithm. 1e-10 is the source's; it matters where all s τ are below -20.
+        rewards_BK: best first, see `require_ranked`.
+        eps: added inside the logarithm. The published code has 1e-10; it matters if all s τ are below -20.
     """
     from torch import cat
 
@@ -167,7 +167,7 @@ def require_ranked(rewards_BK: Tensor) -> None:
     if not bool(falls_B.all()):
         first = int((~falls_B).nonzero()[0])
         raise LearnerError(
-            f"{int((~falls_B).sum())} of {len(falls_B)} prompts have rewards that are no ranking, the first "
+            f"{int((~falls_B).sum())} of {len(falls_B)} prompts have rewards that form no ranking, the first "
             f"is prompt {first} with {[round(value, 6) for value in rewards_BK[first].tolist()]}; "
             "expected finite rewards, the highest first, no two the same"
         )

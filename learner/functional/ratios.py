@@ -23,9 +23,9 @@ def clipped_surrogate(
     Example: ρ = 2, A = 1, ε = 0.2 gives -1.2: the gain stops at 1.2, and so does the gradient.
 
     Args:
-        clip_range_high: the upper range where it is wider (DAPO's clip-higher, arXiv 2503.14476).
-        dual_clip: c; for A < 0 the loss stops at c·|A|, however large the ratio (Ye et al. 2020,
-            arXiv 1912.09729, eq. 5).
+        clip_range_high: the upper range if it is wider (DAPO's clip-higher, arXiv 2503.14476).
+        dual_clip: c; for A < 0 the loss stops at c·|A|, however large the ratio (Ye et al. 2020, arXiv
+            1912.09729, eq. 5).
     """
     clipped_N = ratio_N.clamp(1.0 - clip_range, 1.0 + (clip_range_high or clip_range))
     gain_N = (ratio_N * advantages_N).minimum(clipped_N * advantages_N)
@@ -37,9 +37,51 @@ def clipped_surrogate(
 def clipped_weights(ratio_N: Tensor, clip_range: float, clip_range_high: float | None) -> Tensor:
     """Return ρ within 1 - ε and 1 + ε_high, without a gradient: CISPO's weight of ∇log π (arXiv 2506.13585).
 
-    Example: ρ = 2, ε_high = 0.2 gives 1.2, and the token still pulls; by PPO's clipping it would not.
+    Example: ρ = 2, ε_high = 0.2 gives 1.2, and the token keeps its gradient, unlike with PPO's clipping.
     """
     return ratio_N.detach().clamp(1.0 - clip_range, 1.0 + (clip_range_high or clip_range))
+
+
+def soft_gate(
+    ratio_N: Tensor, advantages_N: Tensor, temperature_positive: float, temperature_negative: float
+) -> Tensor:
+    """Return f(ρ) = 4/τ · sigmoid(τ (ρ - 1)) of each token, with τ by the advantage's sign.
+
+    Gao et al. 2025 (arXiv 2511.20347). Its slope is 1 at ρ = 1, and falls on both sides.
+
+    Example: ρ = 1 and τ = 1 give 2, and ρ = 3 gives 4 · sigmoid(2) = 3.52.
+    """
+    positive_N = (advantages_N > 0).to(ratio_N.dtype)
+    tau_N = temperature_negative + (temperature_positive - temperature_negative) * positive_N
+    return 4.0 / tau_N * (tau_N * (ratio_N - 1.0)).sigmoid()
+
+
+def binary_kl(old_logprobs_N: Tensor, logprobs_N: Tensor) -> Tensor:
+    """Return KL(π_old‖π) of each token against all others, (N,), in nats: at most the whole vocabulary's.
+
+    Qi et al. 2026 (arXiv 2602.04879): p log(p/q) + (1 - p) log((1 - p)/(1 - q)).
+    """
+    rest_N, old_rest_N = (-log_N.double().expm1() for log_N in (logprobs_N, old_logprobs_N))
+    least = 1e-12  # least remaining probability, because a certain token leaves none
+    of_rest_N = old_rest_N * (old_rest_N.clamp(min=least) / rest_N.clamp(min=least)).log()
+    of_token_N = old_logprobs_N.double().exp() * (old_logprobs_N - logprobs_N).double()
+    return (of_token_N + of_rest_N).to(logprobs_N.dtype)
+
+
+def within_trust_region(
+    moved_N: Tensor, divergence_N: Tensor, advantages_N: Tensor, low: float, high: float
+) -> Tensor:
+    """Return which tokens keep their loss, (N,): tokens with a small divergence, or with a step back.
+
+    Qi et al. 2026 (arXiv 2602.04879), eq. 12. A good token that has become more probable by more than `high`
+    has no loss. Neither has a bad token that has become less probable by more than `low`.
+
+    Args:
+        moved_N: change of each token's probability.
+    """
+    too_high_N = (advantages_N > 0) & (moved_N > 0) & (divergence_N > high)
+    too_low_N = (advantages_N < 0) & (moved_N < 0) & (divergence_N > low)
+    return ~(too_high_N | too_low_N)
 
 
 def clipped_policy(
@@ -54,7 +96,7 @@ def clipped_policy(
     """Return PPO's surrogate of each token, and metrics of the drift from the policy that sampled.
 
     Args:
-        num_tokens: the whole minibatch's number of tokens, so that shares of micro-batches sum to its drift.
+        num_tokens: the whole minibatch's number of tokens, so that micro-batches' shares sum to its drift.
     """
     ratio_N = (logprobs_N - old_logprobs_N).exp()
     surrogate_N = clipped_surrogate(ratio_N, advantages_N, clip_range, dual_clip=dual_clip)
@@ -77,11 +119,11 @@ def value_loss(
 ) -> Tensor:
     """Return (R - V)² of each token, without ½.
 
-    With a clip range, V stays within that distance of the value at sampling time (RL4LMs' and
-    Stable-Baselines3's form).
+    With a clip range, V stays within that distance of the value at sampling (as in RL4LMs and
+    Stable-Baselines3).
 
     Args:
-        pessimistic: take the larger of the clipped and the unclipped loss (OpenRL's and trl's form).
+        pessimistic: take the larger of the clipped and the unclipped loss (as in OpenRL and trl).
         huber_delta: quadratic up to this error, linear beyond: e² or δ(2|e| - δ).
     """
 

@@ -1,8 +1,8 @@
 """Penalise words that a text already has: change their logits, as the engines do when they draw.
 
-The logit of a word that was read or written is divided by the penalty if it is positive, and multiplied by
-it if not (Keskar et al. 2019, arXiv 1909.05858, in the form of transformers and vLLM). A causal model has
-read its whole context; an encoder-decoder's decoder has read its start token and what it wrote.
+For a word that was read or written, divide a positive logit by the penalty and multiply a negative one
+(Keskar et al. 2019, arXiv 1909.05858, in the form of transformers and vLLM). A causal model has read its
+whole context. An encoder-decoder's decoder has read its start token and its output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class RepetitionRule:
-    """A penalty, and the token that a decoder begins with; None: the model is causal.
+    """A penalty, and the token with which a decoder begins; None: the model is causal.
 
     Example: T5 with a penalty of 1.3 is `RepetitionRule(1.3, decoder_start=0)`.
     """
@@ -33,15 +33,15 @@ class RepetitionRule:
 class RepetitionPenalty:
     """The penalty of _N tokens of _S sequences.
 
-    Example: two tokens of the sequence (3, 1, 3), of which the first is the prompt.
+    Example: two tokens of the sequence (3, 1, 3), whose first token is the prompt.
 
         first_SV [[3, 1, 3, 0]] (3: never)   sequences_N [0, 0]   columns_N [1, 2]
 
-    The first can repeat word 3, the second 1 and 3.
+    The first can repeat word 3, the second words 1 and 3.
     """
 
     penalty: float
-    first_SV: Tensor  # column at which a word comes first
+    first_SV: Tensor  # column of a word's first occurrence
     sequences_N: Tensor
     columns_N: Tensor
 
@@ -50,9 +50,9 @@ class RepetitionPenalty:
         return RepetitionPenalty(self.penalty, self.first_SV, self.sequences_N[rows], self.columns_N[rows])
 
     def factors(self, logits_RW: Tensor, rows: slice = ALL, words: slice = ALL) -> Tensor:
-        """Return the factors (R, W) of the logits of some tokens and words, which have no gradient."""
+        """Return the factors (R, W) of the logits of some tokens and words, without gradient."""
         first_SW = self.first_SV[:, words]
-        beyond = logits_RW.shape[-1] - first_SW.shape[-1]  # words that no sequence has
+        beyond = logits_RW.shape[-1] - first_SW.shape[-1]  # words in no sequence
         if beyond > 0:
             first_SW = torch.nn.functional.pad(first_SW, (0, beyond), value=torch.iinfo(first_SW.dtype).max)
         seen_RW = first_SW[self.sequences_N[rows], : logits_RW.shape[-1]] < self.columns_N[rows, None]
@@ -69,11 +69,11 @@ def repetition_penalty(
     places_N: Tensor | None = None,
     num_words: int | None = None,
 ) -> RepetitionPenalty:
-    """Return the penalty of the model's tokens, in the order of `MicroBatch.targets_N`.
+    """Return the penalty of the generated tokens, in the order of `MicroBatch.targets_N`.
 
     Args:
-        places_N: flat place of the token before each of the model's; None: read from the mask.
-        num_words: the highest token and 1; None: read from the tokens.
+        places_N: flat place of the token before each generated token; None: read from the mask.
+        num_words: the highest token plus 1; None: read from the tokens.
     """
     num_sequences, never = tokens_SL.shape
     columns_SL, start = torch.arange(never, device=tokens_SL.device).expand_as(tokens_SL), rule.decoder_start

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# deviation: rewards count in units of their running deviation; a number multiplies them
+# deviation: rewards in units of their running deviation; a number multiplies them
 RewardScale = Annotated[float, Field(gt=0)] | Literal["deviation"]
 
 
@@ -31,7 +31,7 @@ def in_units(rewards_BT: Tensor, scale: RewardScale, deviation: float) -> Tensor
 
 
 def spread_over_tokens(rewards_BT: Tensor, mask_BT: Tensor, positions_BT: Tensor) -> Tensor:
-    """Spread a turn's reward over its tokens in equal parts, instead of paying it all at the last token.
+    """Spread a turn's reward evenly over its tokens, instead of giving it all to the last token.
 
     >>> import torch
     >>> mask, positions = torch.tensor([[1, 1, 1, 0]]), torch.tensor([[0, 1, 0, 0]])
@@ -58,6 +58,6 @@ def overlong_penalty(lengths_B: Tensor, max_tokens: int, share: float) -> Tensor
 
 
 def whitened(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return token rewards of mean 0 and deviation 1 over the batch, zeros included (RL4LMs' norm_reward)."""
+    """Return token rewards with mean 0 and deviation 1 over the batch (RL4LMs' norm_reward)."""
     mask_BT = mask_BT.bool()
     return rewards_BT.masked_scatter(mask_BT, whiten(rewards_BT[mask_BT]))

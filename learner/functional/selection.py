@@ -1,7 +1,7 @@
-"""Choose the examples on which an epoch trains, by their advantages or rewards and a seed.
+"""Choose the examples of an epoch by their advantages or rewards and a seed.
 
-These are the sampling strategies of Baheti et al. 2024 (arXiv 2305.14718), with a seed and with each
-response's own advantage. They use NumPy, as the order of minibatches does.
+These are the sampling strategies of Baheti et al. 2024 (arXiv 2305.14718), with a seed and each response's
+advantage. They use NumPy, like the order of minibatches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Selection:
 
     order_E: NDArray[np.int64]
     num_examples: int  # examples that the strategy considers
-    num_kept: int  # examples that it can draw; an epoch has as many draws
+    num_kept: int  # examples that it can draw; also the number of draws
 
     @property
     def share_dropped(self) -> float:
@@ -48,17 +48,17 @@ def select_epoch(
     - None            every good example once
     - good_random     every good example with a priority above 0 once
     - good_priority   good examples, drawn with replacement in proportion to max(priority, 0)
-    - all_priority    drawn in the same way from all examples, rejected responses included
+    - all_priority    drawn in the same way from all examples, including rejected responses
 
-    The loss multiplies by the advantage as well. So with a priority strategy an example's share of the
-    gradient grows with its square, as published.
+    The loss also multiplies by the advantage. So with a priority strategy an example's share of the gradient
+    grows with its square, as published.
 
     Args:
         priorities_M: each example's advantage (the A-LoL family) or reward (wbc, R-GOLD, R-LoL).
-        good_M: True for examples that are not rejected responses; None: all are good.
+        good_M: False for rejected responses; None: all are good.
 
         Raises:
-            LearnerError: a priority is NaN or infinite, or the strategy needs one above 0 and there is none.
+            LearnerError: a priority is NaN or infinite, or the strategy needs one above 0 but none is.
     """
     require_finite(priorities_M, "advantages or rewards")
     is_seen_M = np.ones(len(priorities_M), bool) if good_M is None or strategy == "all_priority" else good_M
@@ -66,13 +66,13 @@ def select_epoch(
     generator = np.random.default_rng([seed, epoch])
     if strategy is None:
         return Selection(generator.permutation(seen), len(seen), len(seen))
-    require_positive(priorities_M[seen], f"advantages or rewards that sampling_strategy={strategy} looks at")
+    require_positive(priorities_M[seen], f"advantages or rewards that sampling_strategy={strategy} can draw")
     kept = seen[priorities_M[seen] > 0]
     if strategy == "good_random":
         return Selection(generator.permutation(kept), len(seen), len(kept))
     cumulative = np.cumsum(priorities_M[kept], dtype=np.float64)
     drawn = np.searchsorted(cumulative, cumulative[-1] * generator.random(len(kept)), side="right")
-    # the product of the smallest numbers may round up to the sum, beyond which no example lies
+    # the product may round up to the whole sum, beyond which no example lies
     return Selection(kept[drawn.clip(max=len(kept) - 1)], len(seen), len(kept))
 
 
@@ -80,7 +80,7 @@ def require_finite(values_M: NDArray[np.floating], what: str) -> None:
     """Check that all values are finite.
 
     Raises:
-        LearnerError: some are not; the message counts them and shows the first.
+        LearnerError: some are not finite; the message counts them and shows the first.
     """
     wrong = np.flatnonzero(~np.isfinite(values_M))
     if len(wrong):
@@ -94,7 +94,7 @@ def require_positive(values_M: NDArray[np.floating], what: str) -> None:
     """Check that at least one value is above 0.
 
     Raises:
-        LearnerError: none is, so that there is nothing to learn from.
+        LearnerError: none is, so there is nothing to learn from.
     """
     if not (values_M > 0).any():
         highest = f", the highest is {values_M.max():.4g}" if len(values_M) else ""

@@ -1,8 +1,8 @@
-"""Compute the support of a warped or masked policy, the tokens that it could draw, as bits.
+"""Compute the support of a warped or masked policy, that is the tokens that it could draw, as bits.
 
 A rollout worker that restricts its distribution (top-k, top-p, a minimum length, NLPO's mask) doesn't sample
-from the whole softmax. Ratio, KL and entropy must be those of the distribution that it samples from. So the
-policy that sampled computes the support once a batch and keeps it, one bit for each token of the vocabulary.
+from the whole softmax. Ratio, KL and entropy must use the restricted distribution. So the policy that sampled
+computes the support once a batch and keeps it, one bit for each word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDistribution:
-    """Distribution from which a worker draws tokens, as far as their probabilities depend on it.
+    """Distribution from which a worker draws tokens, with all settings that change probabilities.
 
     Example: `SamplingDistribution(Sampling(max_tokens=20, top_k=50), end_tokens=(2,))`
     """
@@ -30,7 +30,7 @@ class SamplingDistribution:
     sampling: Sampling
     end_tokens: tuple[int, ...] = ()
     mask: MaskRule | None = None
-    ignored_mask: MaskRule | None = None  # a mask that workers apply and ratios ignore (RL4LMs' form)
+    ignored_mask: MaskRule | None = None  # workers apply this mask, but ratios ignore it (RL4LMs' form)
     repetition: RepetitionRule | None = None
 
     @property
@@ -48,12 +48,12 @@ def allowed_tokens(
     top-k and top-p restrict the rest.
 
     Args:
-        logits_NV: of the policy that sampled, penalised for repetition if they were.
-        positions_N: index of each token in its own turn.
+        logits_NV: of the policy that sampled, with its repetition penalty.
+        positions_N: index of each token in its turn.
         mask_logits_NV: of the mask model (NLPO).
 
     Returns:
-        Two boolean tensors: `allowed_NV`, and what the mask alone allows or None.
+        Two boolean tensors: `allowed_NV`, and the tokens that the mask alone allows, or None.
     """
     sampling = distribution.sampling
     early_N1 = (positions_N < sampling.min_tokens)[:, None]
@@ -62,7 +62,7 @@ def allowed_tokens(
         possible_NV[:, list(distribution.end_tokens)] = ~early_N1
     masked_NV = None
     if distribution.mask and mask_logits_NV is not None:
-        # Impossible tokens leave the mask model's distribution too, or it could allow nothing else.
+        # Impossible tokens must leave the mask model's distribution, too, or it could allow nothing else.
         masked_NV = mask_set(mask_logits_NV.masked_fill(~possible_NV, -torch.inf), distribution.mask)
         possible_NV, masked_NV = possible_NV & masked_NV, masked_NV | ~possible_NV
     warped_NV = (logits_NV / sampling.temperature).masked_fill(~possible_NV, -torch.inf)

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor], target_P: Tensor, max_steps: int, tolerance: float = 1e-10
 ) -> tuple[Tensor, Tensor]:
-    """Solve Ax ≈ b by products with the positive definite A alone (Hestenes and Stiefel 1952).
+    """Solve Ax ≈ b by products with the positive definite A (Hestenes and Stiefel 1952).
 
-    It begins at x = 0, which needs no product and makes x depend on the batch alone; a tiny b ends there.
-    sb3-contrib begins at noise of 1e-4, to avoid a division by 0 where b is tiny.
+    It starts at x = 0, which needs no product, makes x depend only on the batch, and ends at once for a tiny
+    b. sb3-contrib starts at noise of 1e-4, to avoid a division by 0 if b is tiny.
 
     Args:
         product: v ↦ Av.
         target_P: b.
-        tolerance: end when the residual's squared norm is below.
+        tolerance: end when the residual's squared norm is below this.
 
     Returns:
         (x, b - Ax).
@@ -49,7 +49,7 @@ def softmax_fisher_product(logits_NV: Tensor, tangent_NV: Tensor) -> Tensor:
     """Return Fu = p·(u - Σ pu) for each row; F = diag(p) - ppᵀ is the KL's second derivative in the logits.
 
     At equal distributions both directions of the KL have the same F. A token outside the support has logit
-    -inf and probability 0, and adds nothing.
+    -inf and probability 0, so it adds nothing.
 
     Example: p = (½, ½) and u = (1, 0) give (¼, -¼).
     """

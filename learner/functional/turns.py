@@ -1,7 +1,7 @@
-"""Group tokens into turns: where a turn ends, what it earns, and credit for whole turns.
+"""Group tokens into turns: a turn's end, its reward, and credit for whole turns.
 
-A turn is an action of a variable number of steps. `positions_BT` is the index of each token in its own turn:
-0 begins a turn.
+A turn is an action of a variable number of steps. `positions_BT` is the index of each token in its turn; a
+turn begins at 0.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def turn_advantages(
         A_k = δ_k + d_k λ_turn A_{k+1}
 
     A turn of n tokens takes n steps (Sutton, Precup and Singh 1999, options in a semi-Markov process), so
-    returns are those of `generalized_advantages`. trl-textworld discounts by γ·γ_turn whatever a turn's
+    returns equal those of `generalized_advantages`. trl-textworld discounts by γ·γ_turn for turns of any
     length; at γ = 1, its default, both are equal.
 
     Args:
         value: `first`: V_k is the value before the turn's first token; `mean`: the mean over its tokens, a
-            biased baseline, since it knows a part of the action.
+            biased baseline, because it knows a part of the action.
         bootstrap_B: the value after the last turn of a truncated rollout; 0 after a true end.
 
     Returns:
@@ -93,5 +93,7 @@ def turn_advantages(
     advantages_BK, returns_BK = discounted_advantages(
         rewards_BK, values_BK, lengths_BK > 0, discounts_BK, discounts_BK * turn_lambda, bootstrap_B
     )
-    advantages_BT, returns_BT = (each.gather(1, turns_BT) * mask_BT for each in (advantages_BK, returns_BK))
+    advantages_BT, returns_BT = (
+        rows_BK.gather(1, turns_BT) * mask_BT for rows_BK in (advantages_BK, returns_BK)
+    )
     return advantages_BT, returns_BT

@@ -1,1 +1,1 @@
-"""Models that the learner trains or asks: policy, critic, adapters, and how they load."""
+"""Models that the learner trains or reads: policy, critic, adapters, and their loading."""

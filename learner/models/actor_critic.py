@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from contracts.components import find
 from contracts.errors import InputError
 from contracts.signatures import check_function, check_methods
-from learner.batching import MicroBatch
+from learner.batches.batching import MicroBatch
 from learner.distributed.sharding import own_rows
-from learner.distributed.stored_weights import StoredWeights
+from learner.distributed.stored_weights import StoredWeights, standing_in
 from learner.functional.logprobs import WHOLE, Restriction
+from learner.models.adapter_settings import AdapterSettings
 from learner.models.adapters import Adapter, WithoutAdapter
 from learner.models.critic import CRITICS, RunningNorm
 from learner.models.language_models import load_for_ranks, load_language_model
+from learner.models.named_adapters import Role, RoleAdapter
 from learner.models.policy import CausalPolicy, Policy, check_head, family
 from learner.models.shared_prompts import can_share
 from learner.models.shared_trunk import SharedTrunk, copy_sharing_frozen
@@ -25,7 +27,7 @@ from learner.settings import ModelSettings
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutput:
-    """Numbers for each token that the model generated in a micro-batch, flat, row by row."""
+    """Numbers for each generated token of a micro-batch, flat, row by row."""
 
     hidden_NH: Tensor
     logprobs_N: Tensor
@@ -34,7 +36,7 @@ class PolicyOutput:
 
 
 class ActorCritic(nn.Module):
-    """Policy with a critic. `shared_trunk` or `adapter` is set where only a part of the model trains."""
+    """Policy with a critic. `shared_trunk` or `adapter` is set if only a part of the model trains."""
 
     def __init__(
         self,
@@ -56,9 +58,9 @@ class ActorCritic(nn.Module):
         with_entropy: bool = False,
         with_values: bool = True,
     ) -> PolicyOutput:
-        """Run the policy on a micro-batch, and the critic where `with_values` asks for it.
+        """Run the policy on a micro-batch, and the critic if `with_values`.
 
-        Values are in the units of the rewards, or in those of `value_norm` if it is set.
+        Values are in the units of the rewards, or in the units of `value_norm` if it is set.
         """
         hidden_NH = self.policy.states(micro)
         logprobs_N, entropies_N = self.policy.evaluate(hidden_NH, micro, with_entropy, restriction)
@@ -71,9 +73,10 @@ class ActorCritic(nn.Module):
 
     @property
     def frozen(self) -> list[nn.Parameter]:
-        """Return the parameters that do not train."""
+        """Return the parameters that no learner trains."""
         if self.adapter is not None:
-            return [parameter for parameter in self.policy.parameters() if not parameter.requires_grad]
+            others = self.adapter.others()
+            return [p for p in self.policy.parameters() if not (p.requires_grad or id(p) in others)]
         return [] if self.shared_trunk is None else self.shared_trunk.parameters
 
     def actor_parameters(self) -> list[tuple[str, nn.Parameter]]:
@@ -91,28 +94,33 @@ def load_actor_critic(
     normalize_values: bool = False,
     drops_out: bool = False,
     shards: bool = False,
+    role: Role | None = None,
 ) -> ActorCritic:
-    """Load the policy and its critic.
+    """Load the policy and its critic. For a role with its own adapter, the adapter is then in use.
 
     Args:
-        drops_out: as for `load_language_model`.
+        drops_out: as in `load_language_model`.
         shards: whether ranks will share the weights. Then all ranks make equally many passes of the trunk,
-            and mostly the pair has no weights yet: `policy.stored` says where they are.
+            and
+            usually the pair has no weights yet: `policy.stored` says where they are.
     """
     stored: StoredWeights | None = None
-    if shards and is_plain(settings):
+    if role is not None and role.adapters is not None:
+        lm = role.adapters.lm
+    elif shards and is_plain(settings):
         lm, stored = load_for_ranks(settings, drops_out=drops_out)
     else:
         lm = load_language_model(settings, device, drops_out=drops_out)
-    adapter = Adapter(lm, settings.adapter) if settings.adapter.trains else None
+    with standing_in(lm):
+        adapter = _beside(lm, settings.adapter, role) if settings.adapter.trains else None
     if settings.gradient_checkpointing:
-        # before the copy: the critic's trunk recomputes too
+        # before the copy, so that the critic's trunk recomputes, too
         lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     policy = make_policy(settings, lm, logits_budget)
     policy.stored = stored
     if adapter is not None:
         adapter.check_trains_alone(policy)
-    # before the critic: a trunk of its own gets the same frozen layers
+    # before the critic, so that a separate trunk gets the same frozen layers
     trunk = SharedTrunk(policy, settings) if settings.trainable_layers else None
     critic = make_critic(settings, policy)
     norm = RunningNorm() if normalize_values else None
@@ -121,11 +129,20 @@ def load_actor_critic(
         check_head(pair.to(device).policy)
     alone = trunk is None and not (shards or drops_out or settings.adapter.drops_out)
     policy.shares_prompts = alone and type(policy) is CausalPolicy and can_share(lm)
+    policy.packs_rows = policy.shares_prompts
     return pair
 
 
+def _beside(lm: Any, settings: AdapterSettings, role: Role | None) -> Adapter:
+    if role is None:
+        return Adapter(lm, settings)
+    adapter = RoleAdapter(lm, settings, role)
+    torch.manual_seed(role.seed)  # the critic begins alike, whether or not a model was loaded before it
+    return adapter
+
+
 def frozen_copy(policy: Policy) -> Policy:
-    """Return a frozen copy of the policy as it is now, for the reference or NLPO's mask model."""
+    """Return a frozen copy of the current policy, for the reference or NLPO's mask model."""
     return copy_sharing_frozen(policy).requires_grad_(False)
 
 
@@ -135,9 +152,9 @@ def reference_of(pair: ActorCritic) -> Policy:
 
 
 def is_plain(settings: ModelSettings) -> bool:
-    """Return whether nothing reads a parameter before it is sharded, so that its values may come later."""
-    own = settings.policy != "auto" or settings.critic not in CRITICS
-    return not (own or settings.adapter.trains or settings.trainable_layers)
+    """Return whether nothing reads a parameter before sharding, so that its values may come later."""
+    has_own_classes = settings.policy != "auto" or settings.critic not in CRITICS
+    return not (has_own_classes or settings.trainable_layers)
 
 
 @torch.no_grad()
@@ -148,7 +165,7 @@ def read_stored(module: ActorCritic | Policy) -> None:
         return
     policy.stored.read(policy.lm)
     own_trunk = getattr(module.critic, "trunk", None) if isinstance(module, ActorCritic) else None
-    if own_trunk is not None:  # made as a copy of the policy's
+    if own_trunk is not None:  # made as a copy of the policy's trunk
         for copied, parameter in zip(own_trunk.parameters(), policy.trunk.parameters(), strict=True):
             own_rows(copied)[0].copy_(own_rows(parameter)[0])
     policy.stored = None
@@ -160,18 +177,18 @@ def load_reference(
     """Load the model of `model.reference.path`, frozen.
 
     Args:
-        policy: the trained one, which it must resemble.
-        shards: as for `load_actor_critic`.
+        policy: the trained policy, which the reference must resemble.
+        shards: as in `load_actor_critic`.
 
     Raises:
         InputError: it can't be loaded, or one of the two is an encoder-decoder and the other is not.
     """
     path = settings.reference.path
-    assert path is not None, "without a path the reference is a copy"
+    assert path is not None, "without a path, the reference is a copy"
     other = ModelSettings(path=path, revision=settings.reference.revision)
     lm, stored = load_for_ranks(other) if shards else (load_language_model(other, device), None)
     kinds = {True: "an encoder-decoder", False: "a causal model"}
-    got, expected = (kinds[bool(each.config.is_encoder_decoder)] for each in (lm, policy.lm))
+    got, expected = (kinds[bool(model.config.is_encoder_decoder)] for model in (lm, policy.lm))
     if got != expected:
         raise InputError(
             f"model.reference.path={path}: got {got}; expected {expected}, as model.path={settings.path} is"
@@ -180,13 +197,13 @@ def load_reference(
     reference.stored = stored
     if stored is None:
         check_head(reference.to(device))
-    reference.shares_prompts = policy.shares_prompts and can_share(lm)
+    reference.shares_prompts = reference.packs_rows = policy.shares_prompts and can_share(lm)
     return reference.eval()
 
 
 @torch.no_grad()
 def copy_trained(policy: Policy, to: Policy) -> None:
-    """Copy the trained weights into a frozen copy; both already use the same frozen weights."""
+    """Copy the trained weights into a frozen copy; both already share the frozen weights."""
     for parameter, copied in zip(policy.parameters(), to.parameters(), strict=True):
         if parameter.requires_grad:
             copied.copy_(parameter)
@@ -194,8 +211,16 @@ def copy_trained(policy: Policy, to: Policy) -> None:
         kept.copy_(buffer)
 
 
+@torch.no_grad()
+def average_trained(policy: Policy, into: Policy, rate: float) -> None:
+    """Move a frozen copy's trained weights towards the policy's: (1 - rate) · copy + rate · policy."""
+    for parameter, copied in zip(policy.parameters(), into.parameters(), strict=True):
+        if parameter.requires_grad:
+            copied.lerp_(parameter, rate)
+
+
 def make_policy(settings: ModelSettings, lm: Any, logits_budget: int) -> Policy:
-    """Make the policy of the class that fits the model's family, or of the user's own class."""
+    """Make the policy from the class for the model's family, or from the user's class."""
     kind = family(lm) if settings.policy == "auto" else own_policy(settings)
     return kind(lm, logits_budget)
 
@@ -209,7 +234,7 @@ def own_policy(settings: ModelSettings) -> type[Policy]:
     kind, where = find("model.policy", settings.policy, {}), f"model.policy={settings.policy}"
     if not issubclass(kind, Policy):
         raise InputError(
-            f"{where}: {kind.__name__} is no policy; expected auto, or a subclass of whetstone.Policy"
+            f"{where}: {kind.__name__} is not a policy; expected auto, or a subclass of whetstone.Policy"
         )
     check_function(where, kind, ("lm", "logits_budget"))
     check_methods(where, "policy", kind, Policy)
@@ -217,7 +242,7 @@ def own_policy(settings: ModelSettings) -> type[Policy]:
 
 
 def make_critic(settings: ModelSettings, policy: Policy) -> nn.Module:
-    """Make the critic: a built-in one or the user's own.
+    """Make the critic: a built-in one or the user's.
 
     Raises:
         InputError: the class is not a `learner.models.critic.Critic`.
@@ -238,7 +263,7 @@ def critic_class(settings: ModelSettings) -> Any:
         inspect.signature(kind.forward).bind(None, None, None, None)
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
-            f"model.critic={settings.critic}: {kind.__name__} is no critic ({error}); expected a torch "
+            f"model.critic={settings.critic}: {kind.__name__} is not a critic ({error}); expected a torch "
             f"module made from (policy, separate_trunk) whose forward takes (policy, micro, hidden_NH), as "
             f"whetstone.LinearCritic"
         ) from None

@@ -1,37 +1,37 @@
-"""Critics: value heads on a trunk's hidden states; a user's own critic is `package.module:Class`."""
+"""Critics: value heads on a trunk's hidden states; a user's critic is `package.module:Class`."""
 
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from learner.batching import MicroBatch
+from learner.batches.batching import MicroBatch
 from learner.functional.advantages import ROUNDING
 from learner.models.policy import Policy
 from learner.models.shared_trunk import copy_sharing_frozen
 
 
 class Critic(Protocol):
-    """Torch module that is made from the policy; the critic's parameters are its own, not the policy's."""
+    """Torch module made from the policy; its parameters are separate from the policy's."""
 
     def __call__(self, policy: Policy, micro: MicroBatch, hidden_NH: Tensor) -> Tensor:
-        """Return the values (N,) of the states before each of the model's tokens.
+        """Return the values (N,) of the states before each generated token.
 
         Args:
-            hidden_NH: the policy's hidden states in these states.
+            hidden_NH: the policy's hidden states before these tokens.
         """
         ...
 
 
 class LinearCritic(nn.Module):
-    """Linear head on the policy's trunk, or on a trunk of its own."""
+    """Linear head on the policy's trunk, or on a separate trunk."""
 
     def __init__(self, policy: Policy, separate_trunk: bool) -> None:
         super().__init__()
         self.trunk = copy_sharing_frozen(policy.trunk) if separate_trunk else None
         self.head = self._make_head(policy.lm.get_output_embeddings().weight.shape[1])
         *_, last = (layer for layer in self.head.modules() if isinstance(layer, nn.Linear))
-        # Every state begins with value 0, so the first advantages are the rewards themselves.
+        # Every state begins with value 0, so the first advantages are the rewards.
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
 
@@ -48,7 +48,7 @@ class LinearCritic(nn.Module):
 
 
 class MLPCritic(LinearCritic):
-    """Head of two layers; the hidden one is twice the model's width, as in trlx and trl-textworld."""
+    """Head of two layers; the hidden layer is twice the model's width, as in trlx and trl-textworld."""
 
     def _make_head(self, width: int) -> nn.Module:
         return nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, 1))
@@ -63,8 +63,8 @@ LEAST_SQUARE = 1e-24  # values smaller than 1e-12 count as 0
 class RunningNorm(nn.Module):
     """Debiased mean and deviation of all returns so far.
 
-    A critic that predicts in these units keeps its scale while rewards change theirs (van Hasselt et al.
-    2016, arXiv 1602.07714, without the rescaling).
+    A critic that predicts in these units keeps its scale while rewards change scale (van Hasselt et al. 2016,
+    arXiv 1602.07714, without the rescaling).
     """
 
     mean: Tensor
@@ -76,7 +76,7 @@ class RunningNorm(nn.Module):
         self.decay = decay
         for name in ("mean", "square", "weight"):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
-        self._before: tuple[Tensor, Tensor] | None = None  # the moments until the last update
+        self._before: tuple[Tensor, Tensor] | None = None  # the moments before the last update
 
     @torch.no_grad()
     def update(self, returns_N: Tensor) -> None:
@@ -93,14 +93,14 @@ class RunningNorm(nn.Module):
         weight = self.weight.masked_fill(is_new, 1.0)
         mean, square = self.mean / weight, self.square / weight
         variance = square - mean.square()
-        # Equal returns differ by rounding, which is no unit: their size is one, whatever it is.
+        # Equal returns differ only by rounding, which is no unit. Divide them by their size.
         size = square.where(square > LEAST_SQUARE, 1.0)
         deviation = variance.where(variance > ROUNDING**2 * square, size).sqrt()
         return mean.masked_fill(is_new, 0.0), deviation.masked_fill(is_new, 1.0)
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of all values so far; their size where they are all equal, or 1."""
+        """Return the standard deviation of all values so far; if all are equal, their size or 1."""
         return float(self._moments()[1])
 
     def normalize(self, values: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class RunningNorm(nn.Module):
         return ((values - mean) / deviation).to(values.dtype)
 
     def as_predicted(self, values: Tensor) -> Tensor:
-        """Convert values, of any shape, back to predictions, by the moments from before the last update.
+        """Convert values, of any shape, back to predictions, with the moments from before the last update.
 
         With the new moments a value would seem to move without a step, and could leave the clip's range.
         """

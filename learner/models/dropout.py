@@ -1,7 +1,7 @@
 """Dropout of a model: read its rates, switch it off, and seed its random numbers.
 
-A learner trains with the model's own dropout or with none, as `ModelSettings.drops_out` says. This module
-imports no torch, which takes seconds: plans read rates, too.
+A learner trains with the model's dropout or with none, as `ModelSettings.drops_out` decides. This module
+imports no torch, which takes seconds, because plans also read rates.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def is_on(module: nn.Module, config: Mapping[str, Any]) -> bool:
     from torch import nn
 
     return bool(rates(config)) or any(
-        isinstance(each, nn.Dropout) and each.p > 0 for each in module.modules()
+        isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules()
     )
 
 
 def seed_update(seed: int, version: int, rank: int) -> None:
-    """Seed an update's random numbers by version and rank; a repeated update draws the same ones."""
+    """Seed an update's random numbers by version and rank, so that a repeated update draws the same."""
     import torch
 
     state = np.random.SeedSequence([seed, version, rank]).generate_state(1, np.uint64)
@@ -63,14 +63,14 @@ def seed_update(seed: int, version: int, rank: int) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Keep a module in evaluation mode inside the context, and put it back into training mode after it."""
-    training = [each for each in module.modules() if each.training]
+    """Keep a module in evaluation mode inside the context; afterwards restore training mode."""
+    training = [part for part in module.modules() if part.training]
     module.eval()
     try:
         yield
     finally:
-        for each in training:
-            each.training = True
+        for part in training:
+            part.training = True
 
 
 def _is_rate(name: object, value: object) -> bool:

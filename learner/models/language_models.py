@@ -1,4 +1,4 @@
-"""Load a language model of transformers, whole or without its weights."""
+"""Load a transformers language model, with or without its weights."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def load_language_model(
     """Load a model in float32; an adapter's 4-bit base is made on `device`.
 
     Args:
-        drops_out: if True, training mode uses the model's own dropout. False: every rate is 0, since dropout
+        drops_out: if True, training mode uses the model's dropout. False: every rate is 0, because dropout
             makes ratios noisy and destabilises reinforcement learning.
 
     Raises:
@@ -45,7 +45,7 @@ def load_language_model(
 
 
 def load_for_ranks(settings: ModelSettings, *, drops_out: bool = False) -> tuple[Any, StoredWeights | None]:
-    """Load a model of which each rank will read its own rows; None: it has been read whole.
+    """Load a model whose rows each rank reads later; None: the model was loaded whole.
 
     Raises:
         InputError: as `load_language_model`.

@@ -1,7 +1,8 @@
 """Merge an adapter into a model's weights, for programs that can't read adapters.
 
 A weight with an adapter becomes W + (lora_alpha / r)·BA; a weight in 4 bits is unpacked. Each merged weight
-is computed when it is asked for: the base does not change, and memory holds no second model.
+is computed only when read, so the base does not change, and memory holds no second model. Each rank computes
+its own rows.
 """
 
 import json
@@ -13,6 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from learner.distributed.sharding import own_rows, spread_like, whole
+
 ADAPTER = "default"  # peft's name of a model's only adapter
 BASE = ".base_layer"  # peft's name of a layer that has an adapter
 FILE_BYTES = 2 * 2**30
@@ -23,13 +26,15 @@ def is_adapted(lm: nn.Module) -> bool:
 
 
 def matrices_of(lm: nn.Module) -> set[int]:
-    """Return the `id()`s of the adapter's own parameters."""
+    """Return the `id()`s of the adapter's parameters."""
     layers: list[Any] = [module for module in lm.modules() if hasattr(module, "lora_A")]
-    return {id(p) for layer in layers for each in (layer.lora_A, layer.lora_B) for p in each.parameters()}
+    return {
+        id(p) for layer in layers for matrices in (layer.lora_A, layer.lora_B) for p in matrices.parameters()
+    }
 
 
 def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and parameters of the model without adapter, whose change is merged in; tied ones once."""
+    """Yield names and parameters of the base with the adapter's change merged in; tied ones once."""
     layers = {name: module for name, module in lm.named_modules() if hasattr(module, "lora_A")}
     matrices = matrices_of(lm)
     for name, parameter in lm.named_parameters():
@@ -46,7 +51,7 @@ def merged_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def changed_parameters(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield names and tensors of the parameters that differ from the model's files, in the model's shapes.
 
-    Engines join some layers of a block in one matrix (queries, keys and values), and replace it as a whole.
+    Engines join some layers of a block in one matrix (queries, keys and values), and replace it whole.
     """
     blocks = {
         name.removesuffix(BASE).rpartition(".")[0]
@@ -65,28 +70,51 @@ def _merged_weight(base: Any, layer: Any | None) -> Tensor:
         from bitsandbytes.functional import dequantize_4bit
 
         weight = dequantize_4bit(base.weight.data, base.weight.quant_state)
-    if layer is not None:
-        weight = weight + layer.get_delta_weight(ADAPTER)
-    # GPT-2's layers keep their weights transposed, which 4-bit layers do not.
+    if layer is not None and not layer.disable_adapters:
+        rows, first = own_rows(weight)
+        for name in set(layer.active_adapters) & set(layer.lora_A):  # one or none
+            rows = rows + _change(layer, name, first, len(rows))
+        weight = spread_like(rows, weight)
+    # GPT-2's layers keep their weights transposed; 4-bit layers do not.
     turned = getattr(base, "source_cls", nn.Linear).__name__ == "Conv1D"
     return weight.T.contiguous() if turned else weight
 
 
-def save_merged(lm: Any, folder: Path) -> None:
-    """Save the merged weights in Hugging Face format, with one file's weights in memory at a time."""
+def _change(layer: Any, name: str, first: int, count: int) -> Tensor:
+    """Return `count` rows of what an adapter adds to a weight, from row `first` on; all ranks take part."""
+    inner, outer = whole(layer.lora_A[name].weight), whole(layer.lora_B[name].weight)
+    chosen = slice(first, first + count)
+    # GPT-2's layers keep their weights transposed.
+    product = (outer @ inner[:, chosen]).T if layer.fan_in_fan_out else outer[chosen] @ inner
+    return product * layer.scaling[name]
+
+
+def save_merged(lm: Any, folder: Path, *, writes: bool = True) -> None:
+    """Save the merged weights in Hugging Face format, with one file's weights in memory at a time.
+
+    Args:
+        writes: whether this rank writes; others only take part.
+    """
     parameters = dict(lm.named_parameters())
     stored = lm.state_dict().keys()  # not all buffers are stored
     buffers = ((name, b) for name, b in lm.named_buffers() if name in stored and name not in parameters)
 
     def tensors() -> Iterator[tuple[str, Tensor]]:
-        yield from merged_parameters(lm)
+        for name, tensor in merged_parameters(lm):
+            all_rows = whole(tensor)
+            if writes:
+                yield name, all_rows
         yield from buffers
 
-    _save_parts(tensors(), folder)
+    if writes:
+        _save_parts(tensors(), folder)
+    else:
+        for _ in tensors():
+            pass
 
 
 def _save_parts(tensors: Iterable[tuple[str, Tensor]], folder: Path) -> None:
-    """Write model.safetensors, or several files with an index where one would be too large."""
+    """Write model.safetensors, or several files with an index if one would be too large."""
     part: dict[str, Tensor] = {}
     files: list[list[str]] = []
     size = total = 0

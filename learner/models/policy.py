@@ -1,7 +1,7 @@
-"""Use a language model of transformers as a policy over its next token: causal or encoder-decoder.
+"""Use a transformers language model as a policy over its next token: causal or encoder-decoder.
 
-Logits are computed for the tokens that the model itself chose, never for the prompt or padding, and in chunks
-where the vocabulary is large.
+Logits are computed only for generated tokens, never for the prompt or padding, and in chunks if the
+vocabulary is large.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from contracts.errors import InputError
 from contracts.vocabulary import decoder_start
-from learner.batching import MicroBatch
-from learner.functional.distribution_kl import distribution_kl
+from learner.batches.batching import MicroBatch
+from learner.functional.distribution_kl import Measure, distribution_divergence, distribution_kl
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from learner.functional.logprobs import WHOLE, Head, Restriction, token_logprobs
-from learner.models.packing import nothing_packed
+from learner.models.packing import can_pack, nothing_packed, packed_row, packed_states
 from learner.models.shared_prompts import shared_prompts, shared_states
 from learner.models.split_turns import split_turns
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class Policy(nn.Module):
-    """Base of policies: a language model, its hidden states before each of its tokens, and its head."""
+    """Base of policies: a language model, its hidden states before each generated token, and its head."""
 
     lm: "PreTrainedModel"
-    stored: "StoredWeights | None" = None  # where the weights are to be read from; None: they have been
+    stored: "StoredWeights | None" = None  # where to read the weights; None: they are loaded
     shares_prompts = False  # whether `states` may read a prompt once for all its responses
+    packs_rows = False  # whether `states` may read all sequences in one row, if the device can
 
     def __init__(self, lm: "PreTrainedModel", logits_budget: int) -> None:
         super().__init__()
@@ -39,11 +40,11 @@ class Policy(nn.Module):
         self.vocab_size: int = lm.get_output_embeddings().weight.shape[0]
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
-        """Return the hidden state (N, H) before each model token, computed by `trunk` or the policy's own."""
+        """Return the hidden state (N, H) before each generated token, by `trunk` or the policy's trunk."""
         raise NotImplementedError
 
     def probe_inputs(self, tokens_L: Tensor) -> dict[str, Any]:
-        """Return the model's inputs for predicting tokens 1 … of a probe text."""
+        """Return the model's inputs to predict tokens 1 … of a probe text."""
         raise NotImplementedError
 
     def probe_states(self, tokens_L: Tensor) -> Tensor:
@@ -58,10 +59,10 @@ class Policy(nn.Module):
         return trunk
 
     def logits(self, hidden_NH: Tensor) -> Tensor:
-        """Return logits (N, V) of the model's own head, with the scalings that some architectures add."""
+        """Return logits (N, V) of the model's head, with the scalings that some architectures add."""
         config = self.lm.config
         logits_NV = self.lm.get_output_embeddings()(hidden_NH * self.head_scale)
-        if (bias := getattr(self.lm, "final_logits_bias", None)) is not None:  # BART's
+        if (bias := getattr(self.lm, "final_logits_bias", None)) is not None:  # in BART
             logits_NV = logits_NV + bias
         if factor := getattr(config, "logit_scale", None):  # a product with 1 would copy all logits
             logits_NV = logits_NV * factor
@@ -77,7 +78,7 @@ class Policy(nn.Module):
     def linear_head(self) -> LinearHead | None:
         """Return the head as weight, bias and scale; None if `logits` is more than a linear map.
 
-        So are capped logits, adapted or quantised heads, and a subclass that overrides `logits`.
+        Capped logits, adapted or quantised heads, and a subclass's `logits` are more.
         """
         config, head = self.lm.config, self.lm.get_output_embeddings()
         capped = getattr(config, "final_logit_softcapping", None)
@@ -93,11 +94,21 @@ class Policy(nn.Module):
     def evaluate(
         self, hidden_NH: Tensor, micro: MicroBatch, with_entropy: bool, restriction: Restriction = WHOLE
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the log-probabilities (N,) of the model's tokens and their entropies (N,) or None."""
+        """Return the log-probabilities (N,) of generated tokens and their entropies (N,) or None."""
+        return self.logprobs_of(hidden_NH, micro.targets_N, with_entropy, restriction)
+
+    def logprobs_of(
+        self,
+        hidden_NH: Tensor,
+        targets_N: Tensor,
+        with_entropy: bool = False,
+        restriction: Restriction = WHOLE,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the log-probabilities (N,) of any tokens after these states, and entropies (N,) or None."""
         if (head := self.linear_head()) is not None:
             return linear_logprobs(
                 hidden_NH,
-                micro.targets_N,
+                targets_N,
                 head,
                 logits_budget=self.logits_budget,
                 with_entropy=with_entropy,
@@ -105,7 +116,7 @@ class Policy(nn.Module):
             )
         return token_logprobs(
             hidden_NH,
-            micro.targets_N,
+            targets_N,
             self.logits,
             vocab_size=self.vocab_size,
             logits_budget=self.logits_budget,
@@ -123,7 +134,7 @@ class Policy(nn.Module):
     ) -> Tensor:
         """Return KL(self‖other) of each token, (N,), over the vocabulary; `forward`: KL(other‖self).
 
-        Heads of one vocabulary may be padded to different sizes; then only the rows that both have count.
+        Heads of one vocabulary may be padded to different sizes; only rows in both count.
         """
         shared = min(self.vocab_size, other.vocab_size)
         return distribution_kl(
@@ -137,25 +148,43 @@ class Policy(nn.Module):
             restriction=restriction,
         )
 
+    def divergence_to(
+        self, teacher: "Policy", hidden_NH: Tensor, teacher_hidden_NH: Tensor, measure: Measure
+    ) -> Tensor:
+        """Return a measure of the two distributions of each token, (N,), with a gradient only to this policy.
+
+        The teacher may be this policy itself.
+        """
+        shared = min(self.vocab_size, teacher.vocab_size)
+        logits = torch.no_grad()(teacher._first_logits(shared))
+        return distribution_divergence(
+            *(hidden_NH, self._first_logits(shared), teacher_hidden_NH, logits),
+            measure=measure,
+            vocab_size=self.vocab_size,
+            logits_budget=self.logits_budget,
+        )
+
     def _first_logits(self, count: int) -> Head:
-        """Return the head, or its first `count` logits where it has more."""
+        """Return the head, or only its first `count` logits."""
         if count == self.vocab_size:
             return self.logits
         return lambda hidden_NH: self.logits(hidden_NH)[:, :count]
 
     def forward(self, micro: MicroBatch, restriction: Restriction = WHOLE) -> Tensor:
-        """Return log-probabilities (N,) of the model's tokens."""
+        """Return log-probabilities (N,) of the generated tokens."""
         return self.evaluate(self.states(micro), micro, with_entropy=False, restriction=restriction)[0]
 
 
 class CausalPolicy(Policy):
-    """Policy of GPT, Llama and their kind: prompt and response are one sequence."""
+    """Policy of GPT, Llama and similar models: prompt and response are one sequence."""
 
     def states(self, micro: MicroBatch, trunk: nn.Module | None = None) -> Tensor:
         trunk = trunk or self.trunk
         with nothing_packed():
             if self.shares_prompts and (shared := shared_prompts(micro)) is not None:
                 return shared_states(trunk, shared)
+            if self.packs_rows and can_pack(self.lm, micro.tokens_SL.device):
+                return packed_states(trunk, packed_row(micro))
             hidden_SLH = trunk(input_ids=micro.tokens_SL, use_cache=False).last_hidden_state
         return micro.predicting(hidden_SLH)
 
@@ -164,7 +193,7 @@ class CausalPolicy(Policy):
 
 
 class Seq2SeqPolicy(Policy):
-    """Policy of T5, BART and their kind: the encoder reads the prompt, the decoder generates the response.
+    """Policy of T5, BART and similar models: the encoder reads the prompt, the decoder writes the response.
 
     Prompts and responses are padded on the right; only prompts need an attention mask. Positions count from 0
     on both sides, as in generation.
@@ -204,7 +233,7 @@ class Seq2SeqPolicy(Policy):
 
     @property
     def _start_token(self) -> int:
-        """Return the token that the decoder reads before it writes its first token."""
+        """Return the token that the decoder reads first."""
         return decoder_start(
             getattr(self.lm.config, "decoder_start_token_id", None),
             self.lm.generation_config.decoder_start_token_id,
@@ -212,7 +241,7 @@ class Seq2SeqPolicy(Policy):
 
 
 class Stacks(nn.Module):
-    """Trunk of T5 and its kin, whose classes hold encoder, decoder and head side by side."""
+    """Trunk of T5 and similar models, whose classes hold encoder, decoder and head side by side."""
 
     def __init__(self, lm: Any) -> None:
         super().__init__()
@@ -235,7 +264,7 @@ class Stacks(nn.Module):
 
 
 def family(lm: Any) -> type[Policy]:
-    """Return the policy class that fits a model of transformers."""
+    """Return the policy class for a transformers model."""
     return Seq2SeqPolicy if lm.config.is_encoder_decoder else CausalPolicy
 
 

@@ -17,7 +17,7 @@ def quantized_loading(settings: AdapterSettings, device: torch.device) -> dict[s
     """Return options of `from_pretrained` that load linear layers in 4 bits one by one; {} unless kind=qlora.
 
     The format is NF4 with quantised scales, as published (Dettmers et al. 2023, arXiv 2305.14314). Layers
-    compute in float32, as everywhere in the learner.
+    compute in float32, as in the whole learner.
     """
     if settings.kind != "qlora":
         return {}
@@ -38,7 +38,7 @@ def quantized_loading(settings: AdapterSettings, device: torch.device) -> dict[s
 def compute_in_float32(lm: "PreTrainedModel") -> None:
     """Switch off the faster evaluation mode that bitsandbytes has on some CPUs.
 
-    That mode would repack the weights for bfloat16 products. These have no gradient, and their results differ
+    That mode would repack the weights for bfloat16 products. They have no gradient, and their results differ
     from the update's and the workers'.
     """
     for module in lm.modules():
@@ -74,7 +74,7 @@ def base_sizes(lm: Any) -> tuple[Size, Size]:
 
 
 def _scales(state: Any) -> list[Tensor]:
-    """Return the tensors that decode 4-bit weights: scales, code, and what decodes 8-bit scales."""
+    """Return the tensors that decode 4-bit weights: scales, code, and decoders of 8-bit scales."""
     if state is None:
         return []
     nested = [state.offset, state.state2.absmax, state.state2.code] if state.nested else []

@@ -1,13 +1,12 @@
-"""Read a prompt once for all of its responses, where the model's attention allows it.
+"""Read a prompt once for all of its responses, if the model's attention allows it.
 
     prompts (U, P) ──▶ trunk ──▶ keys and values of each layer (U, P) ──▶ a view of them a sequence (S, P)
     a prompt's last token and its response (S, R) ──▶ trunk, behind those ──▶ hidden states (S, R, H)
 
 A causal model reads a prompt without its response, so all responses of a group find the same keys and values.
-The gradients of all responses flow back through the one reading; they are sums, as if each had its own.
+Gradients of all responses flow back through the single reading. They are sums, as with a reading for each.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learner.batching import Batch, MicroBatch, within_budget
-from learner.micro_batch import Rows, upload
+from learner.batches.micro_batch import MicroBatch, Rows, upload
 
-# Architectures whose attention depends on nothing but its mask and its tokens' positions.
+# Architectures whose attention depends only on its mask and its tokens' positions.
 KINDS = frozenset(
     "gemma gpt2 gpt_neox granite llama mistral olmo olmo2 phi phi3 qwen2 qwen3 smollm3 stablelm".split()  # noqa: SIM905
 )
 ROPES = ("default", "linear", "yarn", "llama3")  # frequencies that don't depend on a pass's longest sequence
-# The rounding of a product with one row depends on where the weights lie in memory, and a policy must agree
-# with its copy to the bit.
+# The rounding of a product with one row depends on the weights' place in memory, and a policy must agree with
+# its copy bit for bit.
 FEWEST_PROMPT_TOKENS = 2
 PADDING = -1  # no token, so that a shorter prompt differs from its continuations
-# Share of the tokens that may be left to read: `benchmarks.shared_prompts` shows what two passes cost.
+# Largest share of tokens left to read: `benchmarks.shared_prompts` shows the cost of two passes.
 MOST_LEFT = 0.6
 
 
@@ -42,15 +40,15 @@ class SharedPrompts:
     """
 
     prompts_UP: Tensor
-    prompt_S: Tensor  # which of the prompts each sequence has
-    lengths_S: Tensor  # of its prompt, without the last token
+    prompt_S: Tensor  # the prompt of each sequence
+    lengths_S: Tensor  # tokens of its prompt, without the last one
     own_SR: Tensor
-    positions_SR: Tensor  # in its sequence; padding stays within the model's window
-    places_N: Tensor  # flat places in (S, R) whose next token is the model's
+    positions_SR: Tensor  # places in its sequence; padding stays within the model's window
+    places_N: Tensor  # flat places in (S, R) whose next token is generated
 
     @property
     def attends_SRK(self) -> Tensor:
-        """Return which of its prompt's tokens, then of its own, each token sees: (S, R, P + R)."""
+        """Return which tokens of its prompt and then of its sequence each token sees: (S, R, P + R)."""
         num_own, device = self.own_SR.shape[1], self.own_SR.device
         prompt_SP = torch.arange(self.prompts_UP.shape[1], device=device) < self.lengths_S[:, None]
         own_RR = torch.ones(num_own, num_own, dtype=torch.bool, device=device).tril()
@@ -59,7 +57,7 @@ class SharedPrompts:
 
 
 def shared_prompts(micro: MicroBatch) -> SharedPrompts | None:
-    """Return a micro-batch with each prompt once; None where that would save too little."""
+    """Return a micro-batch with each prompt once; None if that would save too little."""
     return micro.on_host.laid_out(_cut_before_responses)
 
 
@@ -73,7 +71,7 @@ def _cut_before_responses(rows: Rows) -> SharedPrompts | None:
     inside_SP = columns_L[:prompt_width] < lengths_S[:, None]
     prompts_SP = np.where(inside_SP, tokens_SL[:, :prompt_width], PADDING)
     prompts_UP, prompt_S = np.unique(prompts_SP, axis=0, return_inverse=True)
-    last_S = width - 1 - mask_SL[:, ::-1].argmax(-1)  # the model's last token, which needs no reading
+    last_S = width - 1 - mask_SL[:, ::-1].argmax(-1)  # the last generated token, which needs no reading
     own_width = int((last_S - lengths_S).max())
     if len(prompts_UP) == num_sequences or prompts_UP.size < FEWEST_PROMPT_TOKENS:
         return None
@@ -94,7 +92,7 @@ def _cut_before_responses(rows: Rows) -> SharedPrompts | None:
 
 
 def shared_states(trunk: nn.Module, shared: SharedPrompts) -> Tensor:
-    """Return the hidden state (N, H) before each model token, in the order of the micro-batch."""
+    """Return the hidden state (N, H) before each generated token, in the order of the micro-batch."""
     cache = trunk(input_ids=shared.prompts_UP, use_cache=True).past_key_values
     cache.batch_select_indices(shared.prompt_S)
     hidden_SRH: Tensor = trunk(
@@ -108,9 +106,9 @@ def shared_states(trunk: nn.Module, shared: SharedPrompts) -> Tensor:
 
 
 def can_share(lm: Any) -> bool:
-    """Return whether a model's keys and values depend on nothing but the tokens before them, and can be kept.
+    """Return whether a model's keys and values depend only on the tokens before them, and can be kept.
 
-    Windows that slide, recurrent layers, recomputed activations and frequencies by length can't be.
+    Sliding windows, recurrent layers, recomputed activations and frequencies by length prevent it.
     """
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -121,45 +119,3 @@ def can_share(lm: Any) -> bool:
     if (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") not in ROPES:
         return False
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
-
-
-def partition(batch: Batch, units: Sequence[Sequence[int]], token_budget: int) -> list[list[int]]:
-    """Join the units of `units_of` into the parts that leave the fewest tokens to read.
-
-    Parts of like length have little padding; parts of whole groups have few prompts.
-    """
-    by_length = list(within_budget(batch, units, token_budget))
-    if not batch.shares_prompts or len(by_length) == 1:
-        return by_length
-    lengths, starts = batch.lengths_S.tolist(), batch.loss_mask_SL.numpy().argmax(-1).tolist()
-    groups = [batch.groups[row] for row in batch.rows_S.tolist()]
-    mates: dict[int, list[list[int]]] = {}
-    for unit in units:
-        chunks = mates.setdefault(groups[unit[0]], [[]])
-        if (len(chunks[-1]) + len(unit)) * max(lengths[each] for each in (*chunks[-1], *unit)) > token_budget:
-            chunks.append([])
-        chunks[-1].extend(unit)
-    together = [chunk for chunks in mates.values() for chunk in chunks if chunk]
-    together.sort(key=lambda chunk: -max(lengths[each] for each in chunk))
-
-    def num_read(parts: Sequence[Sequence[int]]) -> int:
-        sequences = [[(groups[each], starts[each], lengths[each]) for each in part] for part in parts]
-        return sum(map(_num_read, sequences))
-
-    return min(by_length, list(within_budget(batch, together, token_budget)), key=num_read)
-
-
-def _num_read(sequences: Sequence[tuple[int, int, int]]) -> int:
-    """Return the tokens that a part's passes read, padding included.
-
-    Args:
-        sequences: (group, prompt's length, length) of each.
-
-    >>> _num_read([(0, 100, 110), (0, 100, 115)]), _num_read([(0, 100, 110), (1, 90, 130)])
-    (129, 260)
-    """
-    plain = len(sequences) * max(length for _, _, length in sequences)
-    prompts = {(group, start) for group, start, _ in sequences}
-    own = max(length - start for _, start, length in sequences)
-    shared = len(prompts) * (max(start for _, start in prompts) - 1) + len(sequences) * own
-    return shared if len(prompts) < len(sequences) and shared <= MOST_LEFT * plain else plain

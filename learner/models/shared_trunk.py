@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from contracts.errors import InputError
+from learner.distributed.sharding import whole
 from learner.models.policy import Policy
 from learner.settings import ModelSettings
 
@@ -27,10 +28,10 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 class SharedTrunk:
     """Frozen lower layers of a policy. They keep their last output for the next model on the same tokens.
 
-    Everything on which that output depends is frozen: the embeddings too, and with them a head that is tied
-    to them. The transformers model runs as it is, layer by layer. If the output for the same input tensors is
-    stored, each frozen layer returns it instead of computing. The output lives as long as its inputs. So
-    for each micro-batch one model runs the trunk and all others reuse it.
+    All that decides that output is frozen: also the embeddings, and a head that is tied to them. The
+    transformers model runs layer by layer as usual. If the output for the same input tensors is stored, each
+    frozen layer returns it instead of computing. The output lives as long as its inputs. So for each
+    micro-batch one model runs the trunk and all others reuse it.
 
     Example: 12 layers, `trainable_layers=4`: layers 0 … 7 and the embeddings are frozen; `parameters` lists
     their weights. A reference by `copy_sharing_frozen` takes memory only for layers 8 … 11, norm and head.
@@ -52,7 +53,7 @@ class SharedTrunk:
         for parameter in self.parameters:
             parameter.requires_grad_(False)
         self._inputs: tuple[weakref.ref[Tensor], ...] = ()
-        self._output: Any = None  # in the layer's own form: a tensor or a tuple
+        self._output: Any = None  # as the layer returns it: a tensor or a tuple
         self._at_hand = False  # for the current forward
         policy.trunk.register_forward_pre_hook(self._enter, with_kwargs=True)
         for layer in frozen:
@@ -60,12 +61,12 @@ class SharedTrunk:
         self._check(policy)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SharedTrunk":
-        """Return the trunk itself: copies of a model share it."""
+        """Return the trunk itself, because copies of a model share it."""
         return self
 
     def _enter(self, _base: nn.Module, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-        """As a model's forward begins, note whether it reads the same tensors as the last model did."""
-        inputs = [each for each in (*args, *options.values()) if isinstance(each, Tensor)]
+        """When a model's forward begins, record whether it reads the same tensors as the last model did."""
+        inputs = [tensor for tensor in (*args, *options.values()) if isinstance(tensor, Tensor)]
         known = [reference() for reference in self._inputs]
         self._at_hand = (
             self._output is not None
@@ -74,10 +75,10 @@ class SharedTrunk:
         )
         if not self._at_hand:
             self._forget()
-            self._inputs = tuple(weakref.ref(each, self._forget) for each in inputs)
+            self._inputs = tuple(weakref.ref(tensor, self._forget) for tensor in inputs)
 
     def _run(self, layer: nn.Module, is_last: bool, *args: Any, **options: Any) -> Any:
-        """Run a frozen layer, or return the trunk's output where it is at hand."""
+        """Run a frozen layer, or return the stored output of the trunk."""
         if self._at_hand:
             return self._output
         output = type(layer).forward(layer, *args, **options)
@@ -90,7 +91,7 @@ class SharedTrunk:
 
     @torch.no_grad()
     def _check(self, policy: Policy) -> None:
-        """Check that the top layers give the same result on the trunk's output as in the whole model."""
+        """Check that the top layers give the same result on the stored output as in the whole model."""
         inputs = policy.probe_inputs(_probe(policy))
         whole, shared = (policy.trunk(**inputs).last_hidden_state for _ in range(2))
         if not self._at_hand or not torch.allclose(whole, shared, atol=1e-5, rtol=1e-5):
@@ -98,7 +99,7 @@ class SharedTrunk:
 
 
 def copy_sharing_frozen(module: AnyModule) -> AnyModule:
-    """Return a deep copy that uses the original's frozen parameters instead of copies."""
+    """Return a deep copy that shares the original's frozen parameters."""
     frozen = {id(parameter): parameter for parameter in module.parameters() if not parameter.requires_grad}
     return copy.deepcopy(module, frozen)
 
@@ -129,7 +130,7 @@ def _parameters_below(policy: Policy, frozen: list[nn.Module]) -> list[nn.Parame
     watch.remove()
     output = seen[0][0] if isinstance(seen[0], tuple) else seen[0]
     below = [parameter for layer in frozen for parameter in layer.parameters()]
-    return list({id(each): each for each in (*below, *_leaves(output))}.values())
+    return list({id(parameter): parameter for parameter in (*below, *_leaves(output))}.values())
 
 
 def _leaves(output: Tensor) -> Iterator[nn.Parameter]:
@@ -157,6 +158,9 @@ def _unsplittable(lm: Any, why: str) -> InputError:
 
 
 def fingerprint(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """Return one number for each parameter, by which a checkpoint detects that frozen layers differ."""
-    sums = [parameter.detach().double().abs().sum().cpu() for parameter in parameters]
+    """Return one number for each parameter, so that a checkpoint detects other frozen layers.
+
+    If parameters are sharded over ranks, all ranks must call this together.
+    """
+    sums = [whole(parameter.detach().double().abs().sum()).cpu() for parameter in parameters]
     return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.float64)

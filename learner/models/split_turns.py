@@ -1,4 +1,4 @@
-"""Cut sequences into prompts and responses, which an encoder-decoder reads and writes apart."""
+"""Cut sequences into prompts and responses, which an encoder-decoder reads and writes separately."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from contracts.errors import LearnerError
-from learner.micro_batch import MicroBatch, Rows, upload
+from learner.batches.micro_batch import MicroBatch, Rows, upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ def _cut_turns(rows: Rows) -> SplitTurns:
     tokens_BL, mask_BL = rows.tokens_SL, rows.mask_SL
     if (mask_BL[:, 1:] & ~mask_BL[:, :-1]).sum(-1).max() > 1:
         raise LearnerError(
-            "a sequence has several turns; an encoder-decoder reads one prompt and writes one response: "
-            "turns that begin afresh are expected, as with environment.memory=0"
+            "a sequence has several turns; an encoder-decoder reads one prompt and writes one response; "
+            "expected turns with a fresh context, as with environment.memory=0"
         )
     num_source_B, num_response_B = mask_BL.argmax(-1), mask_BL.sum(-1)
     seen_BS, written_BT = (

@@ -3,7 +3,7 @@
     prompts ─▶ frozen reference ─▶ hidden states ─┐
                      └─▶ its responses ─▶ rewards ┴─▶ train_value ─▶ head ─▶ A = reward - value of the data
 
-The hidden states are computed once. The head of the epoch with the lowest error on held-out prompts is kept.
+The hidden states are computed once. Keep the head of the epoch with the lowest error on held-out prompts.
 Without held-out prompts, as published, the training error decides.
 """
 
@@ -21,7 +21,7 @@ from contracts.errors import LearnerError
 from learner.models.value_heads import VALUE_HEADS, ValueHead
 from learner.models.value_settings import ValueSettings
 
-EPS = 1e-6  # of AdamW, as LoL-RL's
+EPS = 1e-6  # AdamW's ε, as in LoL-RL
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class EpochError:
 
     @property
     def decisive(self) -> float:
-        """Return the error by which the best epoch is chosen."""
+        """Return the error that chooses the best epoch."""
         return self.train if self.held_out is None else self.held_out
 
 
@@ -45,8 +45,8 @@ class EpochError:
 class TrainedValue:
     """Head after its best epoch, in evaluation mode, and the errors of its training.
 
-    `constant_error` is the error of always predicting the training rewards' mean. Where `best.decisive` is
-    not below it, the head has learned nothing about prompts.
+    `constant_error` is the error of always predicting the training rewards' mean. If `best.decisive` is not
+    below it, the head has learned nothing about prompts.
     """
 
     head: ValueHead
@@ -93,7 +93,7 @@ def train_value(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSett
 
 
 def make_head(width: int, settings: ValueSettings) -> ValueHead:
-    """Make a fresh head for hidden states of that width."""
+    """Make a new head for hidden states of this width."""
     return VALUE_HEADS[settings.head](width, max_value=settings.max_value, dropout=settings.dropout)
 
 
@@ -169,8 +169,8 @@ def _check(states: Sequence[Tensor], rewards_P: Tensor, settings: ValueSettings)
         raise LearnerError(f"got {len(states)} prompts and {len(rewards_P)} rewards; expected one for each")
     if len(states) < 2:
         raise LearnerError(
-            f"got {len(states)} prompts with rewards to learn their value from; expected at least 2, "
-            "as some of them are held out"
+            f"got {len(states)} prompts with rewards; expected at least 2 to learn their value, "
+            "because some are held out"
         )
     if empty := [place for place, rows in enumerate(states) if not len(rows)]:
         raise LearnerError(f"{len(empty)} of {len(states)} prompts have no tokens, the first is {empty[0]}")

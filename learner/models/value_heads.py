@@ -1,7 +1,7 @@
 """Value heads, which predict a prompt's reward from a frozen model's hidden states.
 
-Baheti et al. 2024 (arXiv 2305.14718) use the attention head. _B prompts, _L tokens of a prompt, _H width.
-A prompt's value depends on its own tokens alone, wherever its padding is.
+Baheti et al. 2024 (arXiv 2305.14718) use the attention head. _B prompts, _L tokens of a prompt, _H width. A
+prompt's value depends only on its tokens, wherever its padding is.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ValueHead(nn.Module):
         self.output = nn.Linear(width, 1)
 
     def forward(self, hidden_BLH: Tensor, mask_BL: Tensor) -> Tensor:
-        """Return values (B,); `mask_BL` is 1 at a prompt's tokens, of which each prompt has at least one."""
-        # Padding may hold anything, and 0 · NaN is NaN.
+        """Return values (B,); `mask_BL` is 1 at a prompt's tokens, and each prompt has at least one."""
+        # Padding may hold any number, and 0 · NaN is NaN.
         hidden_BLH = hidden_BLH.masked_fill(~mask_BL.bool()[:, :, None], 0.0)
         with torch.autocast(hidden_BLH.device.type, enabled=False):
             pooled_BH = self.pooled(self.dropout(hidden_BLH).float(), mask_BL.bool())

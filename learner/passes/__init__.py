@@ -1,1 +1,1 @@
-"""Passes of the models over a batch before its update, and the ones that an update can leave out."""
+"""Passes of the models over a batch before its update, and passes that an update can leave out."""

@@ -1,4 +1,4 @@
-"""Estimate what a truncated rollout would still have earned: the critic's value of its next context."""
+"""Estimate a truncated rollout's future reward: the critic's value of its next context."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import FinishReason, Rollout, Turn
-from learner.batching import collate
+from learner.batches.batching import collate
+from learner.batches.splitting import rank_micro_batches
 from learner.distributed.ranks import ALONE, Ranks
 from learner.models.actor_critic import ActorCritic
-from learner.rank_batches import rank_micro_batches
 
-ANY_TOKEN = 0  # the value is that of the state before the token, so any token serves
+ANY_TOKEN = 0  # the value is of the state before the token, so any token serves
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ def bootstrap_values(
 
 
 def cut_off(rollouts: Sequence[Rollout], device: torch.device) -> Tensor:
-    """Return which rollouts go on behind their last turn, boolean (B,)."""
+    """Return which rollouts continue after their last turn, boolean (B,)."""
     return torch.tensor([bool(rollout.truncated_context) for rollout in rollouts], device=device)
 
 

@@ -1,4 +1,4 @@
-"""Compile the blocks of a learner's models as it starts, on a batch of three short sequences."""
+"""Compile the blocks of a learner's models at its start, on a batch of three short sequences."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,27 +8,28 @@ from torch import Tensor, nn
 from contracts.processes import timeline
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.algorithms.base import Algorithm
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.models.actor_critic import ActorCritic
 from learner.models.compiled_blocks import Backend, CompiledBlocks, blocks_of, reason
+from learner.optimization.precision import Precision
 from learner.passes.scoring import Models
-from learner.precision import Precision
 from learner.settings import LearnerSettings, ModelSettings
 
-# Tokens of prompt and response. All widths differ, or a graph would take two sizes for one; a batch of one
-# sequence would have a graph of its own.
+# Tokens of prompt and response. All widths differ, or a graph would confuse two sizes. A batch of one
+# sequence would have another graph.
 LENGTHS = ((5, 3), (6, 2), (3, 4))
-# Largest difference to the plain blocks, as a share of the numbers' norm. Fused kernels round less often.
+# Largest difference from the plain blocks, as a share of the numbers' norm. Fused kernels round less often.
 TOLERANCE, ROUNDED_TOLERANCE = 1e-3, 5e-2
 
 
 def why_plain(model: ModelSettings, settings: LearnerSettings, algorithm: Algorithm) -> str | None:
-    """Return in a phrase why blocks run as they are; None: those of the known model types are compiled."""
+    """Return why blocks run uncompiled; None: blocks of known model types are compiled."""
     reasons = (
-        (model.policy != "auto", f"model.policy={model.policy} may call blocks in its own way"),
+        (model.policy != "auto", f"model.policy={model.policy} may call blocks differently"),
         (model.gradient_checkpointing, "model.gradient_checkpointing=true computes activations again"),
-        (model.adapter.kind == "qlora", "weights of 4 bits have kernels of their own"),
-        (settings.num_processes > 1 or settings.offload, "rows of weights come to each block as it runs"),
+        (bool(model.adapter.roles), "each role computes with other matrices"),
+        (model.adapter.kind == "qlora", "weights of 4 bits have special kernels"),
+        (settings.num_processes > 1 or settings.offload, "each block gets its rows of weights as it runs"),
         (algorithm.traits.update == "trust_region", "a trust region differentiates forward"),
     )
     return next((why for is_so, why in reasons if is_so), None)
@@ -43,9 +44,9 @@ def compile_models(
     device: torch.device,
     backend: Backend = "inductor",
 ) -> CompiledBlocks:
-    """Compile the blocks where `learner.compile` asks for it; its `failure` says why they stay plain.
+    """Compile the blocks if `learner.compile` is set; its `failure` says why they stay plain.
 
-    The policy's graphs are compared with its plain blocks, without gradients and with them.
+    Compare the policy's graphs with its plain blocks, without and with gradients.
     """
     compiled, pair = CompiledBlocks(backend), models.pair
     if not settings.compile:
@@ -58,7 +59,7 @@ def compile_models(
         if lm is not None:
             compiled.add(lm)
     if not compiled.num_blocks:
-        compiled.give_up(f"blocks of model type {pair.lm.config.model_type} are not known")
+        compiled.give_up(f"blocks of model type {pair.lm.config.model_type} are unknown")
         return compiled
     micro = collate(_rollouts(pair.policy.vocab_size), device).part(range(len(LENGTHS)))
 
@@ -67,7 +68,7 @@ def compile_models(
             return pair.policy.states(micro)
 
     with timeline.span("compiles blocks"):
-        # in training mode, as updates are, if passes can then be compared
+        # in training mode, like updates, unless dropout prevents a comparison
         _check(compiled, pair, states, not model.any_dropout(algorithm), precision.rounds)
     return compiled
 
@@ -75,7 +76,7 @@ def compile_models(
 def _check(
     compiled: CompiledBlocks, pair: ActorCritic, states: Callable[[], Tensor], trains: bool, rounds: bool
 ) -> None:
-    """Compile on small inputs, and give up where that fails or the numbers differ."""
+    """Compile on small inputs; give up if that fails or the numbers differ."""
     try:
         got = _numbers(pair, states, trains)
     except Exception as error:  # compilers raise errors of any kind
@@ -88,7 +89,7 @@ def _check(
     tolerance = ROUNDED_TOLERANCE if rounds else TOLERANCE
     for a, b in zip(got, expected, strict=True):
         difference = float((a - b).norm() / b.norm())
-        if not difference <= tolerance:  # NaN neither
+        if not difference <= tolerance:  # also true for NaN
             compiled.give_up(f"numbers differ by {difference:.2g} of their norm, more than {tolerance:g}")
 
 
@@ -102,7 +103,9 @@ def _numbers(pair: ActorCritic, states: Callable[[], Tensor], trains: bool) -> S
     numbers = [scored_NH, hidden_NH.detach()]
     if parameters := next(filter(None, map(_trained, blocks_of(pair.lm))), None):
         gradients = torch.autograd.grad(hidden_NH.square().sum(), parameters, allow_unused=True)
-        numbers.append(torch.cat([each.float().flatten() for each in gradients if each is not None]))
+        numbers.append(
+            torch.cat([gradient.float().flatten() for gradient in gradients if gradient is not None])
+        )
     return numbers
 
 

@@ -1,12 +1,13 @@
-"""Gather what an algorithm computes advantages from: a batch, its scores, and what the learner keeps."""
+"""Gather the inputs of an algorithm's credit: a batch, its scores, and the learner's running values."""
 
 from torch import Tensor
 
 from learner.algorithms.base import Algorithm, CreditInputs
-from learner.batching import Batch
+from learner.batches.batching import Batch
 from learner.models.critic import RunningNorm
 from learner.off_policy import traces
 from learner.passes.scoring import ScoredBatch
+from learner.passes.teacher_scores import BatchTeacherScores
 
 
 def credit_inputs(
@@ -24,12 +25,13 @@ def credit_inputs(
     """Return the inputs of `algorithm.credit`.
 
     Args:
-        value_norm: scale of the critic's values; None: they are as returns are.
+        value_norm: scale of the critic's values; None: they have the returns' scale.
         bootstrap_B: values of truncated contexts.
         cut_B: rollouts that ended at a limit.
-        max_tokens: of a response, over all of its turns.
+        max_tokens: limit of a response over all its turns.
         reward_deviation: of all rewards so far.
     """
+    teacher = batch.made(BatchTeacherScores.of)
     return CreditInputs(
         rewards_BT=batch.rewards_BT,
         kl_BT=scored.penalty(algorithm.kl),
@@ -47,4 +49,7 @@ def credit_inputs(
         has_token_rewards=batch.has_token_rewards,
         critic_is_new=value_norm is not None and not value_norm.weight,
         cut_B=cut_B if algorithm.bootstraps else None,
+        terms=batch.reward_terms,
+        entropies_BT=scored.entropies_BT if algorithm.reads_entropies else None,
+        teacher_gain_BT=None if teacher is None else teacher.gains(scored.old_logprobs_BT),
     )

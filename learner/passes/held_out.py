@@ -1,8 +1,8 @@
 """Measure held-out responses under the current weights: nothing is generated, and nothing is trained.
 
-- Imitated texts are measured by their tokens: mean cross-entropy, perplexity (exp of it), and the share of
+- Imitated texts are measured by their tokens: mean cross-entropy, its exp (perplexity), and the share of
   tokens that the model itself would choose (greedily).
-- Preferences are measured by the algorithm's own loss and metrics, as in an update.
+- Preferences are measured by the algorithm's loss and metrics, as in an update.
 """
 
 import math
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from learner.algorithms.base import CreditInputs
-from learner.batching import Batch
+from learner.batches.batching import Batch
+from learner.batches.fetching import fetched
+from learner.batches.splitting import rank_micro_batches
 from learner.distributed.ranks import ALONE, Ranks
-from learner.fetching import fetched
 from learner.functional.logprobs import row_chunks
 from learner.models.policy import Policy
-from learner.rank_batches import rank_micro_batches
 from learner.updates.context import UpdateContext
 
 LOSS = "loss"
@@ -34,7 +34,7 @@ def measure_tokens(
     """Return `loss` (nats a token), `perplexity` and `token_accuracy` of the responses' tokens.
 
     Args:
-        advance: called with the number of sequences that are done, after each micro-batch.
+        advance: called with the number of finished sequences after each micro-batch.
     """
     zero = torch.zeros((), dtype=torch.float64, device=batch.device)
     sums, done = {"nats": zero, "chosen": zero, "tokens": zero}, 0
@@ -54,7 +54,7 @@ def measure_tokens(
     loss = totals["nats"] / totals["tokens"]
     return {
         LOSS: loss,
-        "perplexity": math.exp(min(loss, 700.0)),  # exp(710) is more than a float holds
+        "perplexity": math.exp(min(loss, 700.0)),  # exp(710) exceeds a float
         "token_accuracy": totals["chosen"] / totals["tokens"],
     }
 
@@ -66,7 +66,7 @@ def measure_preferences(
     """Return the algorithm's `loss` and its metrics over all responses of the context's batch.
 
     Args:
-        advance: as for `measure_tokens`.
+        advance: as in `measure_tokens`.
     """
     batch, algorithm = context.batch, context.algorithm
     credit = algorithm.credit(_inputs(context))

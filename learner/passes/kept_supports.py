@@ -1,12 +1,12 @@
-"""Keep the supports of a batch: of each token a list of words, where that is shorter than its bits.
+"""Keep a batch's supports: for each token a list of words, if the list is shorter than its bits.
 
-At 152,000 words the bits of a token are 19 kB, and those of 512 responses of 1,024 tokens 10 GB. A list of a
-top-k of 50 is 200 bytes, and a minimum length excludes one word. Bits are made again for one micro-batch at a
-time.
+At 152,000 words the bits of a token take 19 kB, and 10 GB for 512 responses of 1,024 tokens. A list for a
+top-k of 50 takes 200 bytes, and a minimum length excludes one word. Bits are made again for one micro-batch
+at a time.
 
     LISTED     the words that could be drawn
     EXCLUDED   the words that could not
-    BITS       the bits themselves, where both lists are longer
+    BITS       the bits themselves, if both lists are longer
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from learner.batching import Batch, MicroBatch
+from learner.batches.batching import Batch, MicroBatch
 from learner.distributed.ranks import Ranks
 from learner.functional.logprobs import row_chunks
 from learner.functional.support import unpack_bits
@@ -27,7 +27,7 @@ LISTED, EXCLUDED, BITS = 0, 1, 2
 class PackedSupports:
     """Supports of _N tokens, one after another in _M numbers.
 
-    Example: of 8 words the first token has word 3, the second all but word 0:
+    Example: of 8 words the first token allows word 3, the second all except word 0:
     kinds_N [LISTED, EXCLUDED]   counts_N [1, 1]   words_M [3, 0]
     """
 
@@ -38,7 +38,7 @@ class PackedSupports:
 
 @dataclass(frozen=True, slots=True)
 class KeptSupports:
-    """Supports of a batch's tokens; `starts_BT` says where in `words_M` a token's begin."""
+    """Supports of a batch's tokens; a token's numbers begin at `starts_BT` in `words_M`."""
 
     kinds_BT: Tensor
     counts_BT: Tensor
@@ -56,7 +56,7 @@ class KeptSupports:
         bits_NW.view(torch.int32)[rows_K[of_bits_K], places_K[of_bits_K]] = words_K[of_bits_K]
         rows_K, words_K = rows_K[~of_bits_K], words_K[~of_bits_K].long()
         own_bit_K = torch.ones_like(words_K, dtype=torch.uint8) << (words_K % 8).to(torch.uint8)
-        bits_NW.index_put_((rows_K, words_K // 8), own_bit_K, accumulate=True)  # no word comes twice
+        bits_NW.index_put_((rows_K, words_K // 8), own_bit_K, accumulate=True)  # each word comes once
         bits_NW[kinds_N == EXCLUDED] ^= 255
         return bits_NW[:, : -(-self.vocab_size // 8)]
 
@@ -68,16 +68,16 @@ def pack(bits_NW: Tensor, vocab_size: int, logits_budget: int) -> PackedSupports
         for start, stop in row_chunks(len(bits_NW), vocab_size, logits_budget)
     ]
     return PackedSupports(
-        torch.cat([each.kinds_N for each in chunks]),
-        torch.cat([each.counts_N for each in chunks]),
-        torch.cat([each.words_M for each in chunks]),
+        torch.cat([chunk.kinds_N for chunk in chunks]),
+        torch.cat([chunk.counts_N for chunk in chunks]),
+        torch.cat([chunk.words_M for chunk in chunks]),
     )
 
 
 def keep(
     parts: Sequence[tuple[MicroBatch, PackedSupports]], batch: Batch, vocab_size: int, ranks: Ranks
 ) -> KeptSupports:
-    """Join the supports that each rank has found for its own tokens; all ranks get all of them."""
+    """Join the supports that each rank has computed for its tokens; all ranks get all of them."""
     kinds_BT = torch.zeros_like(batch.mask_BT, dtype=torch.uint8)
     counts_BT = torch.zeros_like(batch.mask_BT, dtype=torch.long)
     for micro, packed in parts:
@@ -105,16 +105,16 @@ def _packed(bits_NW: Tensor, vocab_size: int) -> PackedSupports:
     words_K = torch.empty(len(rows_K), dtype=torch.int32, device=bits_NW.device)
     listed_K = ~as_bits_N[rows_K]
     listed_NV = (allowed_NV ^ (kinds_N == EXCLUDED)[:, None]) & ~as_bits_N[:, None]
-    words_K[listed_K] = listed_NV.nonzero()[:, 1].int()  # row by row, as the places are
+    words_K[listed_K] = listed_NV.nonzero()[:, 1].int()  # row by row, like the places
     padded_NW = torch.nn.functional.pad(bits_NW, (0, 4 * whole - bits_NW.shape[1]))
     words_K[~listed_K] = padded_NW.view(torch.int32)[rows_K[~listed_K], places_K[~listed_K]]
     return PackedSupports(kinds_N, counts_N, words_K)
 
 
 def _places(counts_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Return of each number which token it belongs to, and its place among that token's.
+    """Return for each number its token, and its place among that token's numbers.
 
-    >>> [each.tolist() for each in _places(torch.tensor([2, 0, 1]))]
+    >>> [places.tolist() for places in _places(torch.tensor([2, 0, 1]))]
     [[0, 0, 2], [0, 1, 0]]
     """
     rows_K = torch.arange(len(counts_N), device=counts_N.device).repeat_interleave(counts_N)

@@ -1,11 +1,11 @@
-"""Decide which passes of a batch's scoring an update can leave out.
+"""Decide which scoring passes of a batch an update can leave out.
 
-- The policy's own: an update of one gradient step reads old log-probabilities that equal those of its own
-  forward pass. So that pass gives them, and with them the entropies. Of several minibatches the first is read
-  before any step, so its scores come the same way, and only the others have a pass of their own. Anything
-  that needs them earlier keeps the pass: a critic's values, a KL in the reward, a data set's responses, a
+- The policy's pass: an update of one gradient step has old log-probabilities equal to those of its forward
+  pass. So that pass gives them, and the entropies. The first of several minibatches is read before any step,
+  so the update's pass gives its scores, too; only the others need a scoring pass. A scoring pass of all is
+  needed for a critic's values, a KL in the reward, entropies in the credit, a data set's responses, or a
   restricted distribution.
-- The reference's: where the KL's coefficient is 0, only `kl/mean` reads it, and some responses suffice.
+- The reference's pass: if the KL's coefficient is 0, only `kl/mean` reads it, and some responses suffice.
 """
 
 from typing import TypedDict, Unpack
@@ -14,12 +14,12 @@ from learner.algorithms.base import Algorithm
 
 
 class PassInputs(TypedDict):
-    """Facts of a batch on which the passes depend, as a run's settings give them."""
+    """Facts of a batch that decide its passes, from a run's settings."""
 
     num_rollouts: int
     restricts: bool  # whether the sampler can't draw some tokens
     has_data: bool  # whether the batch has responses that the policy did not write
-    drops_out: bool  # whether updates run with dropout, which scores do not have
+    drops_out: bool  # whether updates run with dropout, which scores lack
 
 
 def scores_come_with_the_update(algorithm: Algorithm, **inputs: Unpack[PassInputs]) -> bool:
@@ -43,7 +43,7 @@ def _reads_scores_in_the_update(algorithm: Algorithm, inputs: PassInputs) -> boo
     traits = algorithm.traits
     plain = traits.online and not (traits.critic or traits.masks or traits.mismatched_kl or traits.teacher)
     in_the_loss = traits.update == "minibatches" and algorithm.kl.placement == "loss"
-    reads_all = not (inputs["drops_out"] or algorithm.leaves_out_truncated)
+    reads_all = not (inputs["drops_out"] or algorithm.leaves_out_truncated or algorithm.reads_entropies)
     return plain and in_the_loss and reads_all and not (inputs["restricts"] or inputs["has_data"])
 
 
@@ -62,7 +62,7 @@ def why_not_early(algorithm: Algorithm, *, restricts: bool, with_the_update: boo
 
     Args:
         restricts: whether the sampler can't draw some tokens.
-        with_the_update: as `scores_come_with_the_update` returns.
+        with_the_update: result of `scores_come_with_the_update`.
     """
     if not algorithm.traits.online:
         return "the algorithm scores nothing"
@@ -76,10 +76,15 @@ def why_not_early(algorithm: Algorithm, *, restricts: bool, with_the_update: boo
 
 
 def loads_reference(algorithm: Algorithm) -> bool:
-    """Return whether any update runs the reference policy, so that it must be in memory."""
+    """Return whether any update runs the reference policy, which must then be in memory."""
     traits = algorithm.traits
-    compares = traits.online and (traits.teacher or algorithm.kl.is_asked_for)
-    return compares or traits.mismatched_kl
+    compares = traits.online and (_loads_teacher(algorithm) or algorithm.kl.is_asked_for)
+    teaches = algorithm.own_teacher is not None and algorithm.own_teacher.weights == "first"
+    return compares or teaches or traits.mismatched_kl
+
+
+def _loads_teacher(algorithm: Algorithm) -> bool:
+    return algorithm.traits.teacher and not algorithm.asks_teacher
 
 
 def compared_rollouts(algorithm: Algorithm, num_rollouts: int) -> range:
@@ -88,20 +93,20 @@ def compared_rollouts(algorithm: Algorithm, num_rollouts: int) -> range:
     Example: of eight, with `algorithm.kl={coefficient: 0, measure_every: 4}`: `range(0, 8, 4)`, the first and
     the fifth.
     """
-    acts = algorithm.traits.teacher or algorithm.kl.coefficient
+    acts = _loads_teacher(algorithm) or algorithm.kl.coefficient
     every = 1 if acts else algorithm.kl.measure_every
     return range(0, num_rollouts, every) if every else range(0)
 
 
 def said_of_passes(algorithm: Algorithm, **inputs: Unpack[PassInputs]) -> list[str]:
-    """Say which passes an update leaves out, one phrase each."""
+    """Describe the passes that an update leaves out, in one phrase each."""
     phrases = []
     if scores_come_with_the_update(algorithm, **inputs):
-        phrases.append("old log-probabilities come from the update's own pass")
+        phrases.append("old log-probabilities come from the update's pass")
     elif first_scores_come_with_the_update(algorithm, **inputs):
         phrases.append(
-            "old log-probabilities of the first minibatch come from the update's own pass, but for several "
-            "ranks and rollouts that are scored early"
+            "old log-probabilities of the first minibatch come from the update's pass, except for several "
+            "ranks and rollouts scored early"
         )
     if algorithm.traits.online and not (algorithm.traits.teacher or algorithm.kl.coefficient):
         if every := algorithm.kl.measure_every:

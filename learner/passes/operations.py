@@ -1,11 +1,11 @@
-"""Operations that an iteration's passes need, and their share of what a GPU could do (MFU).
+"""Operations of an iteration's passes, and their share of a GPU's peak (MFU).
 
 An operation is a multiplication or an addition. A token's forward pass makes two with each weight that
-multiplies it, the backward pass four. The head works at the model's own tokens alone. Attention adds the
-products of a text's tokens with those before them.
+multiplies it, the backward pass four. The head works only at generated tokens. Attention adds the products of
+a text's tokens with the tokens before them.
 
 MFU by training counts a forward and a backward pass of each epoch (6·N·T, Chowdhery et al. 2022, arXiv
-2204.02311, appendix B). MFU by all passes adds the scoring passes, which the algorithm needs as well.
+2204.02311, appendix B). MFU by all passes adds the scoring passes, which the algorithm also needs.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from typing import Any
 from learner.algorithms.base import Algorithm
 from learner.passes.known_passes import compared_rollouts, loads_reference
 
-BACKWARD = 2.0  # times of a forward pass
+BACKWARD = 2.0  # relative to a forward pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Products:
 
         Args:
             num_tokens: of all texts.
-            num_predicted: tokens that the model itself wrote.
-            squares: sum of the texts' squared lengths; causal attention makes half of their pairs.
+            num_predicted: tokens that the model wrote.
+            squares: sum of the texts' squared lengths; causal attention computes half of their pairs.
 
         >>> Products(layers=10, head=100, attention=1).forward(4, 2, 16)
         512.0
@@ -50,16 +50,16 @@ class Passes:
     Example: GRPO with a reference in two minibatches: `Passes(scoring=1.0, reference=1.0, training=1.0)`
     """
 
-    scoring: float  # the policy's, before the update
+    scoring: float  # passes of scoring by the policy, before the update
     reference: float
     training: float  # each with a backward pass
 
     def operations(self, forward: float) -> float:
-        """Return the operations of all passes, where one forward pass needs `forward`."""
+        """Return the operations of all passes, if one forward pass needs `forward`."""
         return forward * (self.scoring + self.reference) + self.trained(forward)
 
     def trained(self, forward: float) -> float:
-        """Return the operations of forward and backward passes alone."""
+        """Return the operations of forward and backward passes."""
         return forward * (1 + BACKWARD) * self.training
 
 
@@ -75,8 +75,8 @@ def passes_of(
 
     Args:
         scored: share of the rollouts that the policy scores before the update.
-        separate_critic: whether the critic has a trunk of its own, which passes count twice.
-        epochs: passes of training; None: as many as the algorithm makes where nothing ends them early.
+        separate_critic: whether the critic has a separate trunk, so that its passes count twice.
+        epochs: passes of training; None: the algorithm's epochs, if nothing ends them early.
     """
     trunks = 2.0 if separate_critic and algorithm.traits.critic else 1.0
     compared = len(compared_rollouts(algorithm, num_rollouts)) if loads_reference(algorithm) else 0
@@ -88,8 +88,8 @@ def passes_of(
 
 
 def products_of(lm: Any) -> Products:
-    """Return the products of a language model of transformers, from its weights and its configuration."""
-    from torch import nn  # not where a plan is made, which takes no second
+    """Return the products of a transformers language model, from its weights and its configuration."""
+    from torch import nn  # imported only here, because a plan must take less than a second
 
     head = lm.get_output_embeddings().weight
     tables = {id(module.weight) for module in lm.modules() if isinstance(module, nn.Embedding)}

@@ -1,4 +1,4 @@
-"""Choose whose probabilities the learner uses: those of the workers' sampling or the whole softmax."""
+"""Choose the learner's distribution: that of the workers' sampling, or the whole softmax."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ def sampling_distribution(
             rule = replace(rule, always=tuple(tokenizer.all_special_ids))
     renormalized = algorithm.traits.masks and algorithm.renormalizes()
     as_rl4lms = rule is not None and not renormalized
-    # Imitation raises the model's own likelihood, however the texts were drawn.
+    # Imitation raises the model's likelihood, however the texts were drawn.
     if settings.behavior != "exact" or as_rl4lms or algorithm.traits.imitates:
         sampling = Sampling(max_tokens=sampling.max_tokens)  # the whole softmax
     ends = end_tokens(lm.generation_config.eos_token_id, tokenizer.eos_token_id)
@@ -41,7 +41,7 @@ def sampling_distribution(
 
 
 def repetition_rule(sampling: Sampling, lm: Any) -> RepetitionRule | None:
-    """Return the repetition penalty as a rule for this model; None: a penalty of 1."""
+    """Return the repetition penalty as a rule for this model; None: the penalty is 1."""
     penalty, config = sampling.repetition_penalty, lm.config
     if penalty == 1:
         return None
@@ -54,6 +54,6 @@ def repetition_rule(sampling: Sampling, lm: Any) -> RepetitionRule | None:
 def _tokenizer(model: ModelSettings) -> Any:
     from transformers import AutoTokenizer
 
-    if model.tokenizer is not None:  # `revision` is the model's, not the tokenizer's
+    if model.tokenizer is not None:  # `revision` belongs to the model, not to the tokenizer
         return AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=False)
     return AutoTokenizer.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)

@@ -1,4 +1,4 @@
-"""Score a batch before its update: which passes to run, and which are known or come with the update."""
+"""Score a batch before its update; decide which passes to run and which scores are already known."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,10 +8,10 @@ from torch import Tensor
 
 from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm
-from learner.batching import Batch, split_rows
+from learner.batches.batching import Batch
+from learner.batches.splitting import split_rows
 from learner.distributed.ranks import Ranks
 from learner.functional.support import SamplingDistribution
-from learner.mismatched import mismatched_kl
 from learner.models.actor_critic import reference_of
 from learner.passes.early_scores import EarlyScores
 from learner.passes.held_out import measure_tokens
@@ -22,6 +22,7 @@ from learner.passes.known_passes import (
     scored_share,
     scores_come_with_the_update,
 )
+from learner.passes.mismatched_kl import mismatched_kl
 from learner.passes.operations import Passes, passes_of
 from learner.passes.scoring import Models, ScoredBatch, score, score_by
 from learner.settings import LearnerSettings, ModelSettings
@@ -45,7 +46,7 @@ class Scorer:
         """Score by these models.
 
         Args:
-            order: of an update's rollouts, as `UpdateContext.order`; None: all rollouts have a pass.
+            order: of an update's rollouts, as in `UpdateContext.order`; None: all rollouts need a pass.
         """
         self._models, self._algorithm, self._settings = models, algorithm, settings
         self._distribution, self._model_settings = distribution, model_settings
@@ -55,10 +56,10 @@ class Scorer:
     def __call__(
         self, batch: Batch, rollouts: Sequence[Rollout], version: int, advance: Callable[[int], None]
     ) -> ScoredBatch:
-        """Return a batch's scores; `advance(sequences done)` is called after each micro-batch.
+        """Return a batch's scores; call `advance(sequences done)` after each micro-batch.
 
         Args:
-            rollouts: those of the batch.
+            rollouts: the batch's rollouts.
             version: of the weights, which the update will change.
         """
         if self._algorithm.traits.learns_from == "data":
@@ -87,9 +88,9 @@ class Scorer:
             )
 
     def scores_early(self, num_rollouts: int) -> bool:
-        """Return whether parts of a batch of `num_rollouts` can be scored before the others are there.
+        """Return whether parts of a batch of `num_rollouts` can be scored before the rest is there.
 
-        Ranks would have to agree on the parts, and a restriction of tokens belongs to a batch.
+        Several ranks would have to agree on the parts, and a restriction of tokens belongs to a batch.
         """
         distribution = self._distribution
         plain = not distribution.restricts and distribution.ignored_mask is None
@@ -109,7 +110,7 @@ class Scorer:
             self._early.keep(version, batch, self._passes(batch, every_B, with_reference, lambda _done: None))
 
     def forget(self) -> None:
-        """Forget early scores: the weights are others now."""
+        """Forget early scores, because the weights have changed."""
         self._early = EarlyScores()
 
     def _passes(
@@ -137,7 +138,7 @@ class Scorer:
         )
 
     def passes(self, batch: Batch, epochs: float) -> Passes:
-        """Return the passes over a batch, with an update of so many epochs."""
+        """Return the passes over a batch for an update of `epochs` epochs."""
         inputs = self._inputs(batch.num_rollouts, has_data=batch.from_data_B is not None)
         share = scored_share(self._algorithm, **inputs)
         if self._ranks.size > 1:
@@ -146,9 +147,9 @@ class Scorer:
         return passes_of(self._algorithm, batch.num_rollouts, share, separate_critic=separate, epochs=epochs)
 
     def _later_minibatches(self, batch: Batch, version: int, inputs: PassInputs) -> Tensor | None:
-        """Return the rollouts behind the update's first minibatch, whose scores come with its pass.
+        """Return the rollouts behind the update's first minibatch, whose scores come from the update's pass.
 
-        Return None where all rollouts need a pass. Ranks would record different rollouts.
+        Return None if all rollouts need a pass. Several ranks would record different rollouts.
         """
         come = first_scores_come_with_the_update(self._algorithm, **inputs)
         if self._order is None or not come or self._ranks.size > 1 or self._early.has(version):
@@ -158,7 +159,7 @@ class Scorer:
         return torch.cat(later) if later else first_R[:0]
 
     def measure_tokens(self, batch: Batch, advance: Callable[[int], None]) -> dict[str, float]:
-        """Return how well the policy predicts a batch's responses."""
+        """Measure how well the policy predicts a batch's responses."""
         policy, budget = self._models.pair.policy, self._settings.token_budget
         with self._autocast(), self._ranks.at_hand():
             return measure_tokens(policy, batch, budget, self._ranks, advance)
@@ -175,7 +176,7 @@ class Scorer:
     def _of_data(
         self, batch: Batch, rollouts: Sequence[Rollout], advance: Callable[[int], None]
     ) -> ScoredBatch:
-        """Score a data set by its reference's log-probabilities, and by KTO's KL in place of values."""
+        """Score a data set by its reference's log-probabilities, and for KTO by a KL instead of values."""
         scored = self._by_reference(batch, advance)
         if not self._algorithm.traits.mismatched_kl:
             return scored
@@ -188,7 +189,7 @@ class Scorer:
         return replace(scored, values_BT=kl * batch.mask_BT)
 
     def _by_reference(self, batch: Batch, advance: Callable[[int], None]) -> ScoredBatch:
-        """Score a data set by its own log-probabilities, or by the 4-bit base of a QLoRA adapter."""
+        """Score a data set by its log-probabilities or, for QLoRA, by the adapter's 4-bit base."""
         if self._model_settings.adapter.kind != "qlora" or not self._algorithm.needs_reference:
             return ScoredBatch.of_data(batch)
         self._models.pair.eval()

@@ -1,7 +1,8 @@
 """Score a batch by one teacher-forced pass of each model.
 
-The pass gives old and reference log-probabilities, values and entropies, and for a restricted policy (NLPO's
-mask, warped sampling) the tokens that could be drawn, as bits. One forward covers all tokens of a sequence.
+The pass gives old and reference log-probabilities, values and entropies. For a restricted policy (NLPO's
+mask, warped sampling) it also gives the tokens that could be drawn, as bits. One forward pass covers all
+tokens of a sequence.
 """
 
 from __future__ import annotations
@@ -15,36 +16,43 @@ from torch import Tensor
 from contracts.processes import timeline
 from contracts.rollout import MaskRule
 from contracts.token_sets import mask_set
-from learner.batching import Batch, MicroBatch
+from learner.batches.batching import Batch, MicroBatch
+from learner.batches.fetching import fetched
+from learner.batches.splitting import rank_micro_batches
 from learner.distributed.ranks import ALONE, Ranks
-from learner.fetching import fetched
 from learner.functional.kl import k1, k2, k3
 from learner.functional.logprobs import WHOLE, Restriction, row_chunks
 from learner.functional.repetition import RepetitionPenalty, RepetitionRule, repetition_penalty
 from learner.functional.support import SamplingDistribution, allowed_tokens, pack_bits
-from learner.kl_control import KLSettings
 from learner.models.actor_critic import ActorCritic
 from learner.models.policy import Policy
+from learner.optimization.kl_control import KLSettings
 from learner.passes.kept_supports import KeptSupports, PackedSupports, keep, pack
-from learner.rank_batches import rank_micro_batches
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models that score: the trained pair, the frozen reference, NLPO's mask model."""
+    """Models that score or teach: the trained pair, the frozen reference, and copies of the policy."""
 
     pair: ActorCritic
     reference: Policy | None
     mask: Policy | None
+    average: Policy | None = None  # average of the policy's weights so far, if it is a teacher
+
+    @property
+    def copies(self) -> dict[str, Policy]:
+        """Return the copies of the policy that change in training, by the names of their files."""
+        named = {"mask": self.mask, "average": self.average}
+        return {name: copied for name, copied in named.items() if copied is not None}
 
 
 @dataclass(slots=True)
 class MaskStatistics:
-    """Statistics of what a support excludes, summed over tokens: tensors until all ranks' are added."""
+    """Statistics of excluded tokens, summed over tokens; tensors until all ranks' sums are added."""
 
     num_tokens: int = 0
-    share_masked: Tensor | float = 0.0  # of the vocabulary, by NLPO's mask alone
-    mass_masked: Tensor | float = 0.0  # of the policy's probability, by NLPO's mask alone
+    share_masked: Tensor | float = 0.0  # share of the vocabulary that NLPO's mask excludes
+    mass_masked: Tensor | float = 0.0  # share of the policy's probability that NLPO's mask excludes
     num_forced: Tensor | float = 0.0  # drawn tokens that rounding had excluded
 
     def add_masked(self, logits_NV: Tensor, inside_NV: Tensor) -> None:
@@ -70,7 +78,7 @@ class MaskStatistics:
         self.num_forced = total["num_forced"]
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics by name; {} if no support was computed, since 0 would be wrong."""
+        """Return the metrics by name; {} if no support was computed, because 0 would be wrong."""
         if not self.num_tokens:
             return {}
         return {
@@ -84,18 +92,18 @@ class MaskStatistics:
 class ScoredBatch:
     """Scores of a batch's tokens, aligned with `Batch.mask_BT` and zero outside of it."""
 
-    old_logprobs_BT: Tensor  # of the policy before the update
+    old_logprobs_BT: Tensor  # log-probabilities from the policy before the update
     ref_logprobs_BT: Tensor
     values_BT: Tensor
     entropies_BT: Tensor | None
-    full_kl_BT: Tensor | None = None  # KL(π_old‖π_ref) over the vocabulary, if asked for
-    supports: KeptSupports | None = None  # which tokens could be drawn; None: all
+    full_kl_BT: Tensor | None = None  # KL(π_old‖π_ref) over the vocabulary, if needed
+    supports: KeptSupports | None = None  # tokens that could be drawn; None: all
     temperature: float = 1.0
     repetition: RepetitionRule | None = None
     mask: MaskStatistics = field(default_factory=MaskStatistics)
-    has_reference: bool = True  # False: `ref_logprobs_BT` are not a reference's
+    has_reference: bool = True  # False: `ref_logprobs_BT` do not come from a reference
     rollouts: range | None = None  # that the reference has scored; None: all
-    by_update: bool = False  # True: the update's own forward pass gives the policy's scores to `record`
+    by_update: bool = False  # True: `record` gets the policy's scores from the update's forward pass
 
     @classmethod
     def unscored(cls, batch: Batch) -> ScoredBatch:
@@ -105,9 +113,9 @@ class ScoredBatch:
 
     @classmethod
     def of_data(cls, batch: Batch, ref_BT: Tensor | None = None) -> ScoredBatch:
-        """Take the scores of a data set from `ref_BT`, or from the data's own log-probabilities.
+        """Take the scores of a data set from `ref_BT`, or from the data's log-probabilities.
 
-        The data's responses count as drawn from the reference policy. So its own log-probabilities are the
+        The data's responses count as drawn from the reference policy. So the data's log-probabilities are the
         reference policy's.
         """
         ref_BT = batch.behavior_logprobs_BT if ref_BT is None else ref_BT
@@ -132,7 +140,7 @@ class ScoredBatch:
         ranks: Ranks,
         advance: Callable[[int], None],
     ) -> ScoredBatch:
-        """Return these scores with the reference's of some rollouts."""
+        """Return these scores with the reference's scores of some rollouts."""
         ref_BT = score_by(
             *(reference, batch, token_budget, ranks),
             rows=rollouts,
@@ -161,13 +169,13 @@ class ScoredBatch:
         return estimate(self.old_logprobs_BT, self.ref_logprobs_BT)
 
     def restriction(self, micro: MicroBatch) -> Restriction:
-        """Return the restriction of a micro-batch's tokens, for policy, old policy and reference alike."""
+        """Return the restriction of a micro-batch's tokens: the same for policy, old policy and reference."""
         bits_NW = None if self.supports is None else self.supports.bits(micro)
         return Restriction(self.temperature, bits_NW, repetition_of(micro, self.repetition))
 
 
 def repetition_of(micro: MicroBatch, rule: RepetitionRule | None) -> RepetitionPenalty | None:
-    """Return the penalty of a micro-batch's tokens; None: there is none."""
+    """Return the penalty of a micro-batch's tokens; None: no penalty."""
     if rule is None:
         return None
     places = micro.places_N, micro.on_host.num_words
@@ -175,7 +183,7 @@ def repetition_of(micro: MicroBatch, rule: RepetitionRule | None) -> RepetitionP
 
 
 def whole(_micro: MicroBatch) -> Restriction:
-    """Return no restriction, whatever the micro-batch."""
+    """Return no restriction for any micro-batch."""
     return WHOLE
 
 
@@ -193,7 +201,7 @@ def score_by(
     """Return one model's log-probabilities, (B, T), zero outside of the rollouts `rows`; None: of all.
 
     Args:
-        advance: as for `score`.
+        advance: as in `score`.
     """
     logprobs_BT = torch.zeros_like(batch.behavior_logprobs_BT)
     rows_R, done = torch.arange(batch.num_rollouts), 0
@@ -222,12 +230,12 @@ def score(
     rows_R: Tensor | None = None,
     ranks: Ranks = ALONE,
 ) -> ScoredBatch:
-    """Score rollouts of the batch; `advance(sequences done)` is called after each micro-batch.
+    """Score rollouts of the batch; call `advance(sequences done)` after each micro-batch.
 
     Each rank scores its share and gets the others' scores.
 
     Args:
-        rows_R: the rollouts to score, the others have zeros; None: all.
+        rows_R: the rollouts to score, the others get zeros; None: all.
     """
     policy, reference = models.pair.policy, models.reference
     scores_BT = {
@@ -294,8 +302,8 @@ def support_bits(
 ) -> Tensor:
     """Return the tokens that could be drawn, (N, ⌈V/8⌉) bytes, by the weights that drew the tokens.
 
-    The drawn token is always one of them. Where the learner's rounding excludes it, on the edge of a top-p
-    set, it is included and counted in `num_forced`.
+    The drawn token is always one of them. If the learner's rounding excludes it, at the edge of a top-p set,
+    it is added and counted in `num_forced`.
     """
     policy, mask = models.pair.policy, models.mask
     mask_hidden_NH = mask.states(micro) if mask is not None and distribution.mask else None
@@ -303,7 +311,7 @@ def support_bits(
     bits_NW = torch.empty(
         len(targets_N), -(-policy.vocab_size // 8), dtype=torch.uint8, device=targets_N.device
     )
-    # top-p's sorts hold a few more arrays of that size
+    # top-p's sorts hold a few more arrays of this size
     for a, b in row_chunks(len(targets_N), policy.vocab_size, policy.logits_budget // 4):
         logits_NV = policy.logits(hidden_NH[a:b]).float()
         if repetition is not None:
@@ -323,7 +331,7 @@ def support_bits(
 def count_masked(
     models: Models, micro: MicroBatch, hidden_NH: Tensor, rule: MaskRule, statistics: MaskStatistics
 ) -> None:
-    """Add to the statistics how many tokens the mask excludes, where probabilities ignore the mask."""
+    """Count the tokens that the mask excludes, if probabilities ignore the mask."""
     policy, mask = models.pair.policy, models.mask
     assert mask is not None
     mask_hidden_NH = mask.states(micro)

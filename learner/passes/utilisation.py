@@ -1,10 +1,10 @@
-"""Share of its GPU's operations that an update reached: model FLOPs utilisation (MFU)."""
+"""Share of a GPU's peak operations that an update reached: model FLOPs utilisation (MFU)."""
 
 from typing import Any
 
 import torch
 
-from learner.batching import Batch
+from learner.batches.batching import Batch
 from learner.distributed.cards import card_of
 from learner.passes.operations import Passes, products_of, squares_of
 
@@ -14,8 +14,8 @@ def utilisation(
 ) -> dict[str, float]:
     """Return `throughput/mfu` and `throughput/mfu_all_passes`.
 
-    They count each text whole, also where a prompt is read once for several responses. {}: on a CPU, or a GPU
-    whose rates are not known; or the passes cost otherwise, as an encoder's and those of frozen weights do.
+    They count each text whole, even if a prompt is read once for several responses. {}: on a CPU, on an
+    unknown GPU, or if passes cost otherwise (encoders, frozen weights).
 
     Args:
         seconds: of scoring and update together.

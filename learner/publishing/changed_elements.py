@@ -1,7 +1,7 @@
 """Find the elements of a parameter that have changed since its last publication, bit for bit.
 
-A small step changes few numbers of a bfloat16 copy: the next number is 1/256 to 1/128 of its size away, and
-most steps are far shorter.
+A small step changes few numbers of a bfloat16 copy. Neighbouring numbers are 1/256 to 1/128 of their size
+apart, and most steps are far smaller.
 """
 
 from typing import Any
@@ -15,11 +15,9 @@ Sent = ChangedElements | Array
 
 
 def changes(old: Array, new: Array) -> Sent | None:
-    """Return what is to be sent to turn `old` into `new`.
+    """Return what turns `old` into `new`: the changed elements, or all of `new` if that is smaller.
 
-    None: they are equal. Otherwise the changed elements, or all of `new` where that is smaller.
-
-    Bits are compared, not numbers, so NaNs and the two zeros arrive exactly as they are.
+    None: they are equal. Bits are compared, not numbers, so NaNs and the two zeros arrive exactly.
 
     >>> changes(np.array([1.0, 2.0, 3.0], np.float32), np.array([1.0, 2.0, 4.0], np.float32))
     ChangedElements(indices=array([2], dtype=uint32), values=array([4.], dtype=float32))

@@ -1,7 +1,7 @@
 """Keep a copy of the last published weights, with which the next publication is compared.
 
-The copy lies in the host's memory, apart from the parameters: a worker may ask for the whole publication
-while an update changes them.
+The copy lies in the host's memory, apart from the parameters, because a worker may ask for the whole
+publication while an update changes them.
 """
 
 import secrets
@@ -14,13 +14,13 @@ from learner.publishing.changed_elements import Array, Sent, changes, num_bytes
 
 
 class LastPublished:
-    """The last publication of one process; a new process must first publish the weights whole."""
+    """The last publication of one process. A new process must publish all weights first."""
 
     def __init__(self) -> None:
         self._process, self._count = secrets.token_hex(4), 0
         self._arrays: dict[str, Array] = {}
         self._base: str | None = None
-        self._manifest: WeightManifest | None = None  # of the whole
+        self._manifest: WeightManifest | None = None  # manifest of the whole publication
 
     def exchange(self, arrays: Iterable[tuple[str, Array]]) -> dict[str, Sent]:
         """Replace the copy by these arrays, one parameter at a time; the caller must not change them later.
@@ -28,7 +28,7 @@ class LastPublished:
         Returns:
             The changes since the last publication; at first all arrays.
         """
-        # None until it is signed: an interrupted publication is no base for changes.
+        # None until signed, because an interrupted publication is no base for changes.
         self._base, self._manifest = self._manifest.push if self._manifest else None, None
         sent: dict[str, Sent] = {}
         for name, array in arrays:
@@ -39,7 +39,7 @@ class LastPublished:
         return sent
 
     def sign(self, manifest: WeightManifest, sent: dict[str, Sent]) -> WeightManifest:
-        """Sign the exchanged arrays as a publication; return their manifest, which names the one before."""
+        """Sign the exchanged arrays as a publication; return their manifest with the previous push."""
         self._count += 1
         push = f"{self._process}-{self._count}"
         total = sum(array.nbytes for array in self._arrays.values())
@@ -49,13 +49,11 @@ class LastPublished:
         return replace(self._manifest, base=self._base, num_bytes=travels, checksum=checksum)
 
     def whole(self) -> tuple[WeightManifest, dict[str, Array]]:
-        """Return the manifest and all arrays of the last publication; they need no earlier one.
+        """Return the manifest and all arrays of the last publication, which need no earlier one.
 
         Raises:
-            LearnerError: nothing is published, or a publication is under way.
+            LearnerError: nothing is published, or a publication is in progress.
         """
         if self._manifest is None:
-            raise LearnerError(
-                "all weights were asked for, and none are published; expected a publication first"
-            )
+            raise LearnerError("all weights were requested before any were published; publish first")
         return self._manifest, dict(self._arrays)

@@ -1,11 +1,10 @@
-"""Send a learner's weights to its group of workers: one class for each transport.
+"""Send a learner's weights to its group of workers; each transport has a class.
 
     gloo    raw broadcasts between CPUs
     nccl    vLLM's packed broadcasts between GPUs, over its own communicator
     ipc     one buffer on a GPU, which workers read by its handle until it is released
 
-`nccl` follows vLLM's source. The workers' side is
-`rollout_workers/engines/weight_transfer.py`.
+`nccl` follows vLLM's source. The workers' side is `rollout_workers/weights/weight_transfer.py`.
 """
 
 import base64
@@ -29,22 +28,22 @@ class Link(Protocol):
     """Connection of one learner process to the workers."""
 
     def send(self, tensors: Named, laid: Layout) -> Handles:
-        """Send tensors; return what the workers must be told to receive them.
+        """Send tensors; return the handles that workers need to receive them.
 
         Args:
-            laid: the tensors' names, types and shapes, and their places where they lie in one buffer.
+            laid: the tensors' names, types and shapes, and their places in one buffer.
 
         Raises:
-            RuntimeError: a member is gone, or was waited for too long.
+            RuntimeError: a member is gone, or the wait for it took too long.
         """
         ...
 
     def release(self) -> None:
-        """Give up memory that workers no longer read."""
+        """Free memory that workers no longer read."""
         ...
 
     def leave(self) -> None:
-        """Leave the group, so that members who wait for this process see it; no other call may follow."""
+        """Leave the group, so that waiting members notice; no other call may follow."""
         ...
 
 
@@ -63,11 +62,11 @@ class GlooLink:
         return None
 
     def leave(self) -> None:
-        self._joined = None  # its connections close with it
+        self._joined = None  # closes its connections
 
 
 class NcclLink:
-    """Connection over NCCL. Members meet by the id of `new_id`, so nothing pickled crosses the network."""
+    """Connection over NCCL. Members meet by the id from `new_id`; the network carries no pickles."""
 
     def __init__(self, group: WeightGroup) -> None:
         from vllm.distributed.weight_transfer.nccl_common import uid_init_process_group
@@ -79,7 +78,7 @@ class NcclLink:
 
     @staticmethod
     def new_id() -> str:
-        """Return the id of a new group. NCCL listens for its members from now on: by default on loopback."""
+        """Return the id of a new group. NCCL then listens for its members, by default on loopback."""
         from vllm.distributed.device_communicators.pynccl_wrapper import NCCLLibrary
 
         if not joins_nodes():
@@ -94,22 +93,22 @@ class NcclLink:
         return {}
 
     def release(self) -> None:
-        torch.cuda.empty_cache()  # vLLM packs on streams of its own, whose blocks serve nobody else
+        torch.cuda.empty_cache()  # no other code uses the blocks of the streams on which vLLM packs
 
     def leave(self) -> None:
-        self._joined.destroy()  # vLLM's communicator has no end of its own
+        self._joined.destroy()  # vLLM's communicator does not end itself
         self.release()
 
 
 class IpcLink:
-    """Connection by memory of one GPU: workers get the handle of a buffer with all, by the GPU's UUID.
+    """Connection by memory of one GPU: workers get a buffer's handle by the GPU's UUID.
 
-    The buffer is there from a send to its release. One handle is opened once, where one for each tensor would
-    take as long as the copies.
+    The buffer holds all tensors, from a send to its release. Opening one handle for each tensor would take as
+    long as the copies.
     """
 
     def __init__(self, group: WeightGroup) -> None:
-        self.staged: dict[str, Tensor] = {}  # views of the buffer that have been filled
+        self.staged: dict[str, Tensor] = {}  # filled views of the buffer
 
     def send(self, tensors: Named, laid: Layout) -> Handles:
         flat = _new_buffer(laid.num_bytes)
@@ -133,7 +132,7 @@ def _new_buffer(num_bytes: int) -> Tensor:
 
 
 def _exported(flat: Tensor) -> Handles:
-    """Return the handle of a buffer that is wholly written, by its GPU's UUID."""
+    """Return the handle of a fully written buffer, by its GPU's UUID."""
     from torch.multiprocessing.reductions import reduce_tensor
 
     torch.cuda.current_stream().synchronize()
@@ -152,13 +151,13 @@ LINKS: dict[str, type[GlooLink] | type[NcclLink] | type[IpcLink]] = {
 def _on_own_stream() -> Iterator[None]:
     """Let vLLM's streams begin when this thread's has ended its work, and keep this thread on its stream.
 
-    vLLM packs on streams that wait for no other: they would read weights that are still being written. Its
-    `current_stream` also moves a thread that it does not know to a new stream, for good. That thread's later
-    calls would then wait for no other thread's.
+    vLLM packs on streams that wait for no other stream, so they would read weights too early. Its
+    `current_stream` also moves an unknown thread to a new stream, for good. That thread's later calls would
+    then not wait for other threads' calls.
     """
     stream = torch.cuda.current_stream()
     stream.synchronize()
-    with torch.cuda.stream(stream):  # tells vLLM, and sets it again at the end
+    with torch.cuda.stream(stream):  # tells vLLM the stream, and sets it again at the end
         yield
 
 

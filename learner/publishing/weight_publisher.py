@@ -20,9 +20,9 @@ from learner.publishing.last_published import LastPublished
 
 PROBE_TOKENS = 24
 LOGITS_BUDGET = 2**26  # enough for a probe
-PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}  # at least; float32 engines agree to 1e-5
+PROBE_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}  # least tolerance; float32 engines agree to 1e-5
 MEASURED_EVERY = 10  # versions
-ROUNDINGS = 4.0  # an engine may differ so many times as much as bfloat16 makes the learner differ from itself
+ROUNDINGS = 4.0  # an engine may differ this many times as much as bfloat16 changes the learner's probe
 
 
 def publish(
@@ -37,20 +37,22 @@ def publish(
 ) -> tuple[WeightManifest, dict[str, Sent]]:
     """Return a manifest, and the language model's parameters by Hugging Face name; tied ones come once.
 
-    With an adapter, only parameters that differ from the model's files are published, merged: workers have
-    loaded the files. On a CPU the arrays may be views of the parameters, so they must be copied (Ray's object
-    store does) before the next update. Only the first rank gets the arrays, gathered one by one.
+    With an adapter, publish only the parameters that differ from the model's files, merged, because workers
+    have loaded the files. On a CPU the arrays may be views of the parameters, so they must be copied (as
+    Ray's object store does) before the next update. Only the first rank gets the arrays, gathered one by one.
 
     Args:
         engine_dtype: the dtype of the engines. For bfloat16 engines, float32 parameters travel in bfloat16,
             to which they would be rounded anyway.
         served: the adapter, if workers apply it beside the model. Then only its matrices are published, in
-            their own dtype, since vLLM reads them from a file.
-        last: the last publication, if only the changes since then are wanted.
+            their dtype, because vLLM reads them from a file.
+        last: the last publication, to publish only the changes since then.
         probing: the context of the probe's pass; see `proof`.
     """
     config, tensors = served.published() if served else (None, published_parameters(lm))
-    kinds = {name: each.dtype if served else sent_as(each, engine_dtype) for name, each in tensors.items()}
+    kinds = {
+        name: tensor.dtype if served else sent_as(tensor, engine_dtype) for name, tensor in tensors.items()
+    }
     arrays = gathered(tensors, kinds, ranks, copies=last is not None)
     sent = dict[str, Sent](arrays) if last is None else last.exchange(arrays)
     dtypes = {name: str(kind).removeprefix("torch.") for name, kind in kinds.items()}
@@ -68,7 +70,7 @@ def announce(
     ranks: Ranks = ALONE,
     probing: AbstractContextManager[object] | None = None,
 ) -> WeightManifest:
-    """Return the manifest of weights that will go through a group: `wire_tensors`, in the same order."""
+    """Return the manifest of weights that a group will broadcast: `wire_tensors`, in the same order."""
     tensors = published_parameters(lm)
     kinds = {name: sent_as(tensor, engine_dtype) for name, tensor in tensors.items()}
     return WeightManifest(
@@ -82,13 +84,13 @@ def announce(
 
 
 def wire_tensors(lm: nn.Module, engine_dtype: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield each name and its whole tensor in the engine's dtype, on its own device; all ranks take part."""
+    """Yield each name and its whole tensor in the engine's dtype, on its device; all ranks take part."""
     for name, tensor in published_parameters(lm).items():
         yield name, whole(tensor.detach().to(sent_as(tensor, engine_dtype)))
 
 
 def arrays_of(lm: nn.Module, engine_dtype: str, ranks: Ranks = ALONE) -> dict[str, Array]:
-    """Return all arrays in the form that `publish` gives them, whether they have changed or not."""
+    """Return all arrays in the form that `publish` gives them, changed or not."""
     tensors = published_parameters(lm)
     kinds = {name: sent_as(tensor, engine_dtype) for name, tensor in tensors.items()}
     return dict(gathered(tensors, kinds, ranks))
@@ -100,7 +102,7 @@ def gathered(
     """Yield each name and its whole array, one by one; only the first rank yields any.
 
     Args:
-        copies: True: arrays get memory of their own, even on a CPU.
+        copies: True: give arrays new memory, even on a CPU.
     """
     for name, tensor in tensors.items():
         all_rows = whole(tensor.detach().to(kinds[name]))  # all ranks take part
@@ -131,7 +133,7 @@ def as_array(tensor: Tensor) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Difference that bfloat16 made to a model's probe, and the last version that was proved with it.
+    """Difference that bfloat16 makes to a model's probe, and the last version that was proved with it.
 
     Example: measured at version 40, and used up to version 43: `Measured(0.02, first=40, last=43)`
     """
@@ -141,7 +143,7 @@ class Measured:
     last: int
 
     def holds_for(self, version: int) -> bool:
-        """Tell whether a version is one of the next few: another came from a checkpoint."""
+        """Return whether a version is one of the next few; any other version came from a checkpoint."""
         return version == self.last + 1 and version < self.first + MEASURED_EVERY
 
 
@@ -158,9 +160,9 @@ def proof(
     """Return the probe by which engines of a dtype prove that they have these weights.
 
     How much bfloat16 changes a log-probability depends on the model: a logit of 30 is rounded to 0.125. So
-    the learner measures it, by a pass in bfloat16 and one in float32. It does so at the first of ten versions
-    that follow one another: a few updates hardly change the size of logits. Several ranks gather blocks in
-    bfloat16 alone, so their tolerance is the least one.
+    the learner measures the change by a pass in bfloat16 and one in float32. It does so at the first of ten
+    successive versions, because a few updates hardly change the size of logits. With several ranks it
+    computes only in bfloat16, so their tolerance is the least one.
 
     Args:
         probing: the context of the probe's pass: the learner's autocast.
@@ -187,7 +189,7 @@ def proof(
 
 @torch.no_grad()
 def probe(lm: nn.Module, tolerance: float) -> Probe:
-    """Return a probe: a fixed text with tokens from all over the vocabulary, and its log-probabilities."""
+    """Return a probe: a fixed text with tokens from the whole vocabulary, and its log-probabilities."""
     policy = family(lm)(lm, LOGITS_BUDGET)
     window = getattr(lm.config, "max_position_embeddings", None) or PROBE_TOKENS + 1
     # The engine that scores the text needs room for one more token.

@@ -1,4 +1,4 @@
-"""Send one learner process's weights to a group of workers, and keep a copy for those who can't take part."""
+"""Send one learner process's weights to a group of workers, and keep a copy for workers that miss it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ BEFORE = 0, 1  # (done, total)
 
 
 class WeightSender:
-    """Sender of a learner's weights; every rank has one. The first rank's goes to all workers.
+    """Sender of a learner's weights; every rank has one. The first rank sends to all workers.
 
-    The copy lies in the host's memory, since an update changes the weights while workers may join.
+    The copy lies in the host's memory, because an update changes the weights while workers may join.
     """
 
     def __init__(self, learner: "Learner") -> None:
@@ -33,7 +33,7 @@ class WeightSender:
         self.progress = BEFORE
 
     def announce(self, engine_dtype: str) -> WeightManifest:
-        """Return the manifest of the weights that `send` sends next."""
+        """Return the manifest of the weights that `send` will send."""
         learner, self._engine_dtype = self._learner, engine_dtype
         mask_version = None if learner.mask is None else learner.mask_version
         made = announce(
@@ -45,15 +45,15 @@ class WeightSender:
             learner.probing(engine_dtype),
         )
         self._manifest = made
-        self._kept.begin(made)  # what was sent before is not to be taken for this
+        self._kept.begin(made)  # the old copy must not be taken for these weights
         return made
 
     def new_address(self, transport: str) -> str:
-        """Return the address of a new group for which this process is the meeting point."""
+        """Return the address of a new group that meets at this process."""
         return NcclLink.new_id() if transport == "nccl" else ""
 
     def join(self, group: WeightGroup) -> str | None:
-        """Join a group, and leave the one before; return why that failed, or None."""
+        """Join a group, and leave the old one; return why that failed, or None."""
         self._leave()
         if not self._learner.ranks.is_first and group.transport != "ipc":
             return None
@@ -64,9 +64,9 @@ class WeightSender:
         return None
 
     def send(self) -> tuple[Handles, str | None]:
-        """Send what was announced; return the handles for workers, and why the broadcast broke off, or None.
+        """Send what was announced; return handles for workers, and why the broadcast broke off, or None.
 
-        Ranks of one learner gather each tensor together, so all of them go on to the end.
+        Ranks of one learner gather each tensor together, so all of them continue to the end.
 
         Raises:
             LearnerError: not all tensors could be gathered.
@@ -80,7 +80,7 @@ class WeightSender:
         except RuntimeError as error:
             broken = str(error)
         try:
-            if broken:  # others that wait for this process see that it is gone
+            if broken:  # members that wait for this process notice
                 self._leave()
         finally:
             try:
@@ -96,16 +96,16 @@ class WeightSender:
         return handles, broken
 
     def keep(self) -> None:
-        """Keep what was announced without sending it: workers that could not join load it as arrays."""
+        """Keep what was announced without sending it; workers that could not join load it as arrays."""
         self._leave()
         self.send()
         self.release()
 
     def release(self) -> None:
-        """Give back memory that nobody reads any more: a worker on the same GPU needs it.
+        """Free memory that is no longer read, because a worker on the same GPU needs it.
 
         Raises:
-            LearnerError: what was sent could not be kept.
+            LearnerError: the sent weights could not be kept.
         """
         self._kept.settle()
         if self._link is not None:
@@ -126,7 +126,7 @@ class WeightSender:
         for index, (name, tensor) in enumerate(wire_tensors(self._learner.pair.lm, self._engine_dtype)):
             self.progress = index, total
             yield name, tensor
-            if is_first:  # sent: what a link has staged stays as it is
+            if is_first:  # sent; memory that a link has staged does not change
                 staged = self._link.staged.get(name) if isinstance(self._link, IpcLink) else None
                 self._kept.put(name, tensor if staged is None else staged, is_staged=staged is not None)
         self.progress = total, total

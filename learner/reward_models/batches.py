@@ -1,4 +1,4 @@
-"""Lay a reward model's training examples into padded micro-batches by a budget of tokens."""
+"""Lay a reward model's training examples into padded micro-batches within a token budget."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One text with its label, or two texts of which the first was preferred.
+    """One text with its label, or two texts of which the first is preferred.
 
     Example: a text of label 1 is `Example(((101, 7, 102),), target=1)`; a pair with margin 0 is
     `Example(((5, 6), (5, 7)), target=0.0)`.
@@ -25,7 +25,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class RewardMicroBatch:
-    """Some examples, longest first. _B examples, _N texts with an example's texts side by side, _L tokens.
+    """Some examples, longest first: _B examples, _N texts (an example's side by side), _L tokens.
 
     Example: the pairs ((5, 6), (5,)) and ((8,), (9,)): tokens_NL [[5, 6], [5, 0], [8, 0], [9, 0]].
     """
@@ -41,7 +41,7 @@ def micro_batches(
 ) -> Iterator[RewardMicroBatch]:
     """Yield examples of similar length together, so that padding is rare; one beyond the budget comes alone.
 
-    Both texts of a pair share a micro-batch, since the loss needs both.
+    Both texts of a pair share a micro-batch, because the loss needs both.
     """
     by_length = sorted(range(len(examples)), key=lambda place: -examples[place].longest)  # stable
     start = 0
@@ -60,6 +60,6 @@ def micro_batches(
 
 
 def _padded(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
-    """Pad rows on the right: causal models find the last real token, encoders read the mask."""
+    """Pad rows on the right: causal models search the last real token, encoders read the mask."""
     width = max(map(len, rows))
     return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=torch.long)

@@ -1,6 +1,6 @@
 """Losses of reward models, as pure functions. _B examples, _K labels.
 
-Each divides by the given divisor, never by a count of its own. So a split batch has the same loss.
+Each loss divides by the given divisor, not by its batch's size. So a split batch has the same loss.
 """
 
 import torch
@@ -13,7 +13,7 @@ def cross_entropy(
 ) -> Tensor:
     """Sum -log softmax(logits)[label], weighted by label, and divide by `divisor`.
 
-    The divisor is the sum of the whole batch's weights, or without weights the number of its examples.
+    The divisor is the sum of the whole batch's weights. Without weights it is the number of its examples.
 
     >>> round(float(cross_entropy(torch.tensor([[0.0, 0.0]]), torch.tensor([1]), divisor=1)), 4)
     0.6931
@@ -36,8 +36,8 @@ def bradley_terry(
         -log sigmoid(r_chosen - r_rejected - margin) + centering · (r_chosen + r_rejected)²
 
     Ouyang et al. 2022, equation 1, after Bradley & Terry 1952; margins: Touvron et al. 2023 (Llama 2),
-    equation 2; centring: Eisenstein et al. 2023. Without centring, the rewards are determined
-    only up to a constant.
+    equation 2; centring: Eisenstein et al. 2023. Without centring, rewards are determined only up to a
+    constant.
 
     >>> round(float(bradley_terry(torch.tensor([1.0]), torch.tensor([-1.0]), divisor=1)), 4)
     0.1269

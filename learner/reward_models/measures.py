@@ -46,7 +46,7 @@ def pair_measures(rewards_N2: Tensor) -> dict[str, Any]:
     """
     rewards_N2 = rewards_N2.float()
     apart_N = rewards_N2[:, 0] - rewards_N2[:, 1]
-    sure_N = apart_N.abs().sigmoid()  # probability of the text that it prefers
+    sure_N = apart_N.abs().sigmoid()  # probability of the preferred text
     return {
         "accuracy": int((apart_N > 0).sum()) / len(apart_N),
         "loss": float(functional.softplus(-apart_N).mean()),

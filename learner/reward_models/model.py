@@ -1,6 +1,6 @@
-"""Reward model: a language model's or an encoder's trunk with a head of one output, or of one for each label.
+"""Reward model: the trunk of a language model or encoder, with one output or one for each label.
 
-It reads, cuts, pads and saves as the reward servers do, so that a text gets the same score in a run as in
+It reads, cuts, pads and saves as the reward servers do. So a text gets the same score in a run as in
 training.
 """
 
@@ -28,7 +28,7 @@ class RewardModel:
         label_names: the outputs' names, in this order; a single output is a reward.
 
         Raises:
-            InputError: the model does not load, or transformers has no classifier of its kind.
+            InputError: the model does not load, or transformers has no classifier of its type.
     """
 
     def __init__(self, path: str, label_names: Sequence[str], settings: RewardTraining) -> None:
@@ -36,7 +36,7 @@ class RewardModel:
         wanted = settings.device
         on_gpu = torch.cuda.is_available() if wanted == "auto" else wanted == "cuda"
         self.device = torch.device("cuda" if on_gpu else "cpu")
-        torch.manual_seed(settings.seed)  # a new head is drawn
+        torch.manual_seed(settings.seed)  # draws a new head
         self.tokenizer, lm, self.fresh = _load(path, label_names)
         if settings.gradient_checkpointing:
             lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -52,10 +52,10 @@ class RewardModel:
         return int(self.tokenizer.pad_token_id or 0)
 
     def encode(self, texts: Sequence[str]) -> tuple[list[tuple[int, ...]], int]:
-        """Return each text's token ids, 1 to `max_length`; and, second, the number of texts cut to their end.
+        """Return each text's token ids, 1 to `max_length`, and the number of texts cut to their end.
 
         Raises:
-            InputError: an encoder-decoder judges a text, and the text has no end mark or several.
+            InputError: the model is an encoder-decoder, and a text has no end mark or several.
         """
         if not texts:
             return [], 0
@@ -72,7 +72,7 @@ class RewardModel:
         return [tuple(row) or (self.filler,) for row in rows], len(long)
 
     def _check_ends(self, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
-        """Check that each text has one end mark, the place at which T5, BART and their kin judge a text."""
+        """Check that each text has one end mark, at which models such as T5 and BART judge it."""
         end = self.lm.config.eos_token_id
         for text, row in zip(texts, rows, strict=True):
             if (num_ends := list(row).count(end)) != 1:
@@ -107,24 +107,24 @@ class RewardModel:
         return micro_batches(examples, self.settings.token_budget, filler=self.filler, device=self.device)
 
     def save(self, folder: Path) -> None:
-        """Save weights and tokenizer; the tokenizer keeps training's limit, so servers cut texts alike."""
+        """Save weights and tokenizer with the limit of training, so that servers cut texts alike."""
         self.tokenizer.model_max_length = self.max_length
         if self.tokenizer.is_fast:
-            self.tokenizer.backend_tokenizer.no_truncation()  # else it keeps the last call's truncation
+            self.tokenizer.backend_tokenizer.no_truncation()  # otherwise it keeps the last call's truncation
         with room_for(folder):
             self.lm.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
     def _length(self, path: str) -> int:
         window = window_of(self.tokenizer, self.lm.config)
-        asked = self.settings.max_length
-        if asked is not None and asked > window:
-            raise InputError(f"max_length={asked}, but model={path} takes {window} tokens; lower it")
-        return asked or window
+        limit = self.settings.max_length
+        if limit is not None and limit > window:
+            raise InputError(f"max_length={limit}, but model={path} takes {window} tokens; lower it")
+        return limit or window
 
 
 def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
-    """Load a tokenizer and a model; return both, and the names of the weights that the checkpoint lacks."""
+    """Load a tokenizer and a model; return both, and the names of weights that the checkpoint lacks."""
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
         AutoConfig,
@@ -135,7 +135,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
     names = dict(enumerate(label_names))
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, truncation_side="left", trust_remote_code=False)
-        if tokenizer.pad_token_id is None:  # any token serves: padding is masked and never read
+        if tokenizer.pad_token_id is None:  # any token will do, because padding is masked
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         config = AutoConfig.from_pretrained(
             path,
@@ -150,7 +150,7 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
             raise InputError(f"transformers has no classifier of model_type {config.model_type!r}")
         config.use_cache = False  # only generation needs keys and values
         attend_in_float32()
-        # A head of other labels is drawn anew; `fresh` names all missing weights.
+        # A head with other labels is drawn anew; `fresh` names all missing weights.
         with ONE_MODEL_AT_A_TIME:
             lm, report = AutoModelForSequenceClassification.from_pretrained(
                 path,
@@ -161,9 +161,9 @@ def _load(path: str, label_names: Sequence[str]) -> tuple[Any, Any, list[str]]:
                 trust_remote_code=False,
             )
     except Exception as error:  # transformers raises errors of any kind
-        told = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0]
         raise InputError(
-            f"model={path} does not load as a classifier: {type(error).__name__}: {told}"
+            f"model={path} does not load as a classifier: {type(error).__name__}: {reason}"
         ) from error
     check_pooling(lm, path)
     fresh = [*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])]

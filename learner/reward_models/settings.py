@@ -1,4 +1,4 @@
-"""Settings of the training of a reward model: a classifier or a preference model."""
+"""Settings of a reward model's training: a classifier or a preference model."""
 
 from typing import Literal
 
@@ -9,16 +9,14 @@ from learner.algorithms.base import OptimizerSettings
 
 
 class RewardTraining(Settings):
-    """Settings of reward training; the defaults are BERT's (Devlin et al. 2019, appendix A.3). A pair is one
-    example.
-    """
+    """Settings of reward training, with BERT's defaults (Devlin et al. 2019, A.3). A pair is one example."""
 
     learning_rate: float = Field(default=2e-5, gt=0)
-    head_learning_rate: float | None = Field(default=None, gt=0)  # the head's; None: learning_rate
+    head_learning_rate: float | None = Field(default=None, gt=0)  # rate of the head; None: learning_rate
     num_epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=32, ge=1)  # examples of one step
     lr_schedule: Literal["constant", "linear", "cosine"] = "linear"
-    warmup_share: float = Field(default=0.1, ge=0, lt=1)  # of all steps
+    warmup_share: float = Field(default=0.1, ge=0, lt=1)  # share of all steps
     max_grad_norm: float | None = Field(default=1.0, gt=0)  # None: no clipping
     optimizer: OptimizerSettings = OptimizerSettings(weight_decay=0.01)
 

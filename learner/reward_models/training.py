@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from contracts.errors import LearnerError
-from learner.optimizer import build_optimizer, set_learning_rate
-from learner.rate_schedule import schedule_factor
+from learner.optimization.optimizer import build_optimizer, set_learning_rate
+from learner.optimization.rate_schedule import schedule_factor
 from learner.reward_models.batches import Example, RewardMicroBatch
 from learner.reward_models.losses import balanced_weights, bradley_terry, cross_entropy
 from learner.reward_models.model import RewardModel
@@ -18,14 +18,14 @@ from learner.reward_models.settings import RewardTraining
 
 
 class RewardTrainer:
-    """Owner of the optimiser and the count of steps; an epoch's order depends on seed and epoch alone."""
+    """Owner of the optimiser and the count of steps; an epoch's order depends only on seed and epoch."""
 
     def __init__(self, model: RewardModel, examples: Sequence[Example], settings: RewardTraining) -> None:
         self.model, self.examples, self.settings = model, examples, settings
         self.is_pairwise = len(examples[0].sequences) == 2
         self.num_steps = settings.num_epochs * math.ceil(len(examples) / settings.batch_size)
         self.step = 0
-        # Body and head take the places of policy and critic, with a learning rate each.
+        # Body and head take the places of policy and critic, each with a learning rate.
         self._optimizer = build_optimizer(_Roles(model.lm, settings), _Rates(settings))  # type: ignore[arg-type]
         self._weights_K: Tensor | None = None
         if settings.class_weights == "balanced" and not self.is_pairwise:
@@ -33,7 +33,7 @@ class RewardTrainer:
             self._weights_K = balanced_weights(labels_B, model.num_outputs).to(model.device)
 
     def epoch(self, number: int, advance: Callable[[int], None] = lambda n: None) -> dict[str, float]:
-        """Train on all examples once; return the mean over the steps of the loss and of the gradient norm.
+        """Train on all examples once; return the means over the steps of loss and gradient norm.
 
         Raises:
             LearnerError: the loss or a gradient is no longer finite.
@@ -50,7 +50,7 @@ class RewardTrainer:
         return {"loss": sum(losses) / len(losses), "gradient_norm": sum(norms) / len(norms)}
 
     def accumulate(self, batch: Sequence[Example], advance: Callable[[int], None] = lambda n: None) -> float:
-        """Add up the gradients of one batch, whatever its split into micro-batches; return its loss."""
+        """Add up the gradients of one batch, however it is split into micro-batches; return its loss."""
         self._optimizer.zero_grad(set_to_none=True)
         divisor, total = self._divisor(batch), 0.0
         for micro in self.model.micro_batches(batch):
@@ -118,7 +118,7 @@ class _Roles:
 
 
 class _Rates:
-    """Adapter for `build_optimizer`: the reward model's settings as those of an algorithm."""
+    """Adapter for `build_optimizer`: shows the reward model's settings as an algorithm's."""
 
     def __init__(self, settings: RewardTraining) -> None:
         self.optimizer = settings.optimizer

@@ -1,4 +1,4 @@
-"""Updates, which turn credit into new weights: epochs of minibatches, or one step in a trust region."""
+"""Updates turn credit into new weights: epochs of minibatches, or one step in a trust region."""
 
 from typing import Protocol
 
@@ -13,29 +13,21 @@ from learner.updates.trust_region import TrustRegionUpdate
 
 
 class Update(Protocol):
-    """Update of one iteration, made anew each time."""
+    """Update of one iteration; each iteration makes a new one."""
 
     def run(self, credit: Credit) -> dict[str, float]:
-        """Change the weights; return metrics, `update/steps` and `update/epochs` among them."""
+        """Change the weights; return metrics, including `update/steps` and `update/epochs`."""
         ...
 
 
 def check_model(algorithm: Algorithm, policy: Policy, device: torch.device) -> None:
-    """Refuse a model that the algorithm's update can't work with.
+    """Refuse a model with which the algorithm's update can't work.
 
     Raises:
         InputError: the algorithm is TRPO and the model has no forward-mode derivatives.
     """
     if algorithm.traits.update == "trust_region":
         check_forward_mode(policy, device)
-
-
-def takes_sharded(algorithm: Algorithm) -> bool:
-    """Return whether this update works with models sharded over ranks.
-
-    A trust-region step needs the whole policy on each rank.
-    """
-    return algorithm.traits.update != "trust_region"
 
 
 def update_for(algorithm: Algorithm, context: UpdateContext) -> Update:

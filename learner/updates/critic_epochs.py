@@ -1,4 +1,4 @@
-"""Train the critic in epochs of its own, for an update whose policy step leaves it unchanged (TRPO)."""
+"""Train the critic in separate epochs, if the policy's step leaves it unchanged (TRPO)."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 from learner.algorithms.actor_critic import ActorCriticAlgorithm
 from learner.algorithms.base import Credit
-from learner.batching import MicroBatch
-from learner.fetching import fetched
-from learner.optimizer import clip_gradients
+from learner.batches.batching import MicroBatch
+from learner.batches.fetching import fetched
+from learner.optimization.optimizer import clip_gradients
 from learner.updates.context import UpdateContext
 
 
@@ -30,7 +30,7 @@ def fit_critic(
         values_B = credit.value_mask_BT.sum(-1).cpu()
     for epoch in range(algorithm.num_epochs):
         for rows_B in context.minibatches(epoch):
-            context.optimizer.zero_grad(set_to_none=True)  # parameters without a gradient are not stepped
+            context.optimizer.zero_grad(set_to_none=True)  # the optimiser skips parameters without a gradient
             num_values = int(values_B.numpy()[rows_B.numpy()].sum())
             for micro in micro_batches(rows_B):
                 value = _value_errors(context, algorithm, micro, credit).sum() / num_values
@@ -60,7 +60,7 @@ def _value_errors(
     policy = context.models.pair.policy
     old_values_N, returns_N = context.value_targets(micro, credit)
     with context.precision.autocast():
-        with torch.no_grad():  # not even a shared trunk gets a gradient
+        with torch.no_grad():  # a shared trunk gets no gradient, either
             hidden_NH = policy.states(micro)
         values_N = context.models.pair.critic(policy, micro, hidden_NH)
     errors_N = algorithm.value_error(values_N, old_values_N, returns_N)

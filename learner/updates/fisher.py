@@ -8,9 +8,10 @@ product with v takes
     by hand         c = p·(u - Σ pu)
     backward mode   Jᵀc
 
-and no graph of a graph. The trunk runs in forward mode without a graph (with plain attention, since fused
-kernels have no forward mode), and then forward and backward as in any update. In between the head runs, with
-its own share of J and Jᵀ, and the logits of one chunk of rows at a time; the trunk's activations are freed.
+and no graph of a graph. The trunk runs in forward mode without a graph, with plain attention because fused
+kernels have no forward mode. It then runs forward and backward as in any update. In between, the head runs
+with its share of J and Jᵀ, on the logits of one chunk of rows at a time. The trunk's activations are free by
+then.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,14 +23,14 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from contracts.errors import InputError
-from learner.batching import MicroBatch
+from learner.batches.batching import MicroBatch
 from learner.functional.logprobs import Restriction, row_chunks
 from learner.functional.trust_region import softmax_fisher_product
 from learner.models.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.parameter_vector import ParameterVector
 
-CHUNK_ARRAYS = 8  # held at once by a chunk: logits, tangents, probabilities, gradients
+CHUNK_ARRAYS = 8  # that a chunk holds at once: logits, tangents, probabilities, gradients
 
 
 class FisherProduct:
@@ -92,7 +93,7 @@ class FisherProduct:
             )
             primal_NV, change_NV = forward_ad.unpack_dual(logits_NV)
             cotangent_NV = softmax_fisher_product(primal_NV.detach(), change_NV.detach())
-        # Outside of the level, where the graph's saved tensors have no tangents any more
+        # Outside of the level, because the graph's saved tensors have no tangents there.
         primal_NV.backward(cotangent_NV)
 
     def _duals(self, tangents: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -102,13 +103,13 @@ class FisherProduct:
 
 @torch.no_grad()
 def check_forward_mode(policy: Policy, device: torch.device) -> None:
-    """Refuse a model that has an operation without a forward-mode derivative.
+    """Refuse a model with an operation that has no forward-mode derivative.
 
     Raises:
-        InputError: the model's type has such an operation, or its weights have 4 bits.
+        InputError: the model's type has no forward-mode derivative, or its weights have 4 bits.
     """
     if any(hasattr(parameter, "quant_state") for parameter in policy.parameters()):
-        # A product with 4-bit weights raises no error: its derivative is 0.
+        # A product with 4-bit weights raises no error, but its derivative is 0.
         raise InputError(
             "algorithm=trpo needs forward-mode derivatives, and products with 4-bit weights have none: "
             "expected model.adapter.kind=lora, or algorithm=ppo"
@@ -132,18 +133,18 @@ def check_forward_mode(policy: Policy, device: torch.device) -> None:
 
 @contextmanager
 def _padding_held(module: nn.Module) -> Iterator[None]:
-    """Keep the padding's embedding from moving, since it gets no gradient where it is looked up.
+    """Keep the padding's embedding from moving, because it gets no gradient where it is looked up.
 
     J and Jᵀ must be of the same function, or the product is not symmetric.
     """
 
     def hold(embedding: nn.Embedding, arguments: tuple[Tensor], dual: Tensor) -> Tensor:
-        assert embedding.padding_idx is not None  # only such embeddings are hooked
+        assert embedding.padding_idx is not None  # only embeddings with padding are hooked
         is_padding = (arguments[0] == embedding.padding_idx)[..., None]
         return forward_ad.unpack_dual(dual).primal.where(is_padding, dual)
 
-    embeddings = [each for each in module.modules() if isinstance(each, nn.Embedding)]
-    hooks = [each.register_forward_hook(hold) for each in embeddings if each.padding_idx is not None]
+    embeddings = [part for part in module.modules() if isinstance(part, nn.Embedding)]
+    hooks = [layer.register_forward_hook(hold) for layer in embeddings if layer.padding_idx is not None]
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Update by epochs of minibatches, each a gradient step, as most algorithms do."""
+"""Update by epochs of minibatches with a gradient step each, as most algorithms do."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,18 +9,18 @@ from torch import Tensor
 
 from contracts.errors import LearnerError
 from learner.algorithms.base import Credit
-from learner.fetching import fetched
-from learner.optimizer import GradientNorms, clip_gradients
+from learner.batches.fetching import fetched
+from learner.optimization.optimizer import GradientNorms, clip_gradients
 from learner.updates.context import UpdateContext
 
 
 class MinibatchUpdate:
-    """Update by minibatches; gradients add up over micro-batches, and their split changes no loss."""
+    """Update by minibatches; gradients add up over micro-batches, so their split changes no loss."""
 
     def __init__(self, context: UpdateContext) -> None:
         self._context = context
         self._done, self._steps = 0, 0
-        self._values_B: Tensor | None = None  # tokens of each rollout that train the critic
+        self._values_B: Tensor | None = None  # number of tokens of each rollout that train the critic
 
     def run(self, credit: Credit) -> dict[str, float]:
         context, algorithm, batch = self._context, self._context.algorithm, self._context.batch
@@ -36,13 +36,13 @@ class MinibatchUpdate:
                 shares = self._accumulate(credit, rows_B)
                 if algorithm.target_kl and shares["approx_kl"] > 1.5 * algorithm.target_kl:
                     context.optimizer.zero_grad(set_to_none=True)
-                    # metrics are shown even if the first minibatch stopped
+                    # show metrics even if the first minibatch stopped
                     return _metrics(sums if steps else shares, max(steps, 1), epochs, stopped=True) | {
                         "update/steps": float(steps),
                         **context.precision.metrics(num_repeated),
                     }
                 while (norms := context.precision.step(context.optimizer, self._clip)) is None:
-                    shares = self._accumulate(credit, rows_B)  # again, with a smaller loss scale
+                    shares = self._accumulate(credit, rows_B)  # repeat it with a smaller loss scale
                     num_repeated += 1
                 steps += 1
                 self._steps = steps
@@ -78,6 +78,7 @@ class MinibatchUpdate:
             self._done += micro.num_sequences * context.ranks.size
             total = context.algorithm.num_epochs * batch.num_sequences
             context.advance(min(self._done, total), total)
+        context.ranks.sum_gradients(context.models.pair.parameters())
         return context.ranks.total(fetched(sums))
 
     def _num_values(self, credit: Credit) -> Tensor:
@@ -89,7 +90,7 @@ class MinibatchUpdate:
         return self._values_B
 
     def _prepared(self, credit: Credit, rows_B: Tensor) -> Credit:
-        """Prepare the advantages over the whole minibatch, mostly by whitening."""
+        """Prepare the advantages over the whole minibatch, usually by whitening."""
         places = self._context.batch.places(rows_B.numpy())
         whole_BT = torch.zeros_like(credit.advantages_BT)
         whole_BT[places] = self._context.algorithm.prepare_minibatch(credit.advantages_BT[places])
@@ -111,7 +112,7 @@ def _larger(one: Any, other: Any) -> Any:
 
 
 def _metrics(sums: dict[str, float], steps: int, epochs: float, *, stopped: bool) -> dict[str, float]:
-    means = {name: each if name.endswith("/max") else each / steps for name, each in sums.items()}
+    means = {name: total if name.endswith("/max") else total / steps for name, total in sums.items()}
     return means | {
         "update/steps": float(steps),
         "update/epochs": epochs,

@@ -1,4 +1,4 @@
-"""Treat a policy's trained parameters as one vector, for the algebra of natural gradients."""
+"""Treat a policy's trained parameters as one vector, to compute natural gradients."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class ParameterVector:
-    """Vector of all parameters that require a gradient (with an adapter: its own). _P is its length.
+    """Vector of all parameters that require a gradient, for example an adapter's. _P is its length.
 
     Example: a trained matrix of 2 × 3 and a vector of 3 make P = 9; tied parameters count once.
     """

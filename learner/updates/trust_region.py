@@ -3,14 +3,14 @@
     g = ∇ mean(ρA)        x ≈ (F + λ)⁻¹g by conjugate gradients        s = x √(2δ / xᵀ(F + λ)x)
 
     θ ← θ + c·s    for the first c of 1, k, k² … at which KL(π_new‖π_old) < δ and mean(ρA) has grown;
-                   where there is none, θ stays
+                   if there is none, θ stays
 
-Schulman et al. 2015 (arXiv 1502.05477), appendix C, over every parameter that trains and every token of the
-batch at once. F, the curvature of the KL, is never written out: see `fisher.py`.
+Schulman et al. 2015 (arXiv 1502.05477), appendix C, over all trained parameters and all tokens of the batch
+at once. F, the curvature of the KL, is never written out: see `fisher.py`.
 
-Each rank takes its share of the samples; gradients, products and measures are summed. But models and the
-vectors of the conjugate gradients are whole on every rank: forward-mode derivatives replace parameters, which
-FSDP2's hooks don't follow. So more ranks make a step faster, but do not lessen the memory of each.
+Each rank takes its share of the samples. Ranks sum gradients, products and measures. But each rank holds
+whole models and whole vectors of the conjugate gradients, because FSDP2's hooks don't follow forward-mode
+derivatives. So more ranks make a step faster, but none needs less memory.
 """
 
 import math
@@ -25,8 +25,8 @@ from torch import Tensor
 from contracts.errors import LearnerError
 from learner.algorithms.base import Credit, LossInputs, LossOutput
 from learner.algorithms.trpo import TRPO
-from learner.batching import MicroBatch
-from learner.fetching import fetched
+from learner.batches.batching import MicroBatch
+from learner.batches.fetching import fetched
 from learner.functional.distribution_kl import distribution_kl
 from learner.functional.trust_region import conjugate_gradients
 from learner.models import dropout
@@ -45,13 +45,13 @@ class Measured:
     """
 
     objective: float
-    kl: float  # to the old policy, nats per token
+    kl: float  # KL to the old policy, in nats per token
     metrics: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Result of a line search: whether a step was taken, the number of tries, and the last one's measures."""
+    """Result of a line search: success, number of tries, and the last try's measures."""
 
     accepted: bool
     tries: int
@@ -59,13 +59,13 @@ class Search:
 
 
 class TrustRegionUpdate:
-    """Update of the policy without an optimiser, then of the critic in epochs of its own."""
+    """Update of the policy without an optimiser, then of the critic in separate epochs."""
 
     def __init__(self, context: UpdateContext) -> None:
         self._context, self._algorithm = context, cast(TRPO, context.algorithm)
         self._policy = context.models.pair.policy
         self._parameters = ParameterVector(self._policy)
-        # Sequences for the progress; conjugate gradients and line search may need fewer passes.
+        # Count of sequences for the progress; conjugate gradients and line search may need fewer passes.
         passes = 1 + self._algorithm.cg_max_steps + self._algorithm.line_search_max_iter
         self._policys_share = passes * context.batch.num_sequences
         self._total = self._policys_share + self._algorithm.num_epochs * context.batch.num_sequences
@@ -73,15 +73,15 @@ class TrustRegionUpdate:
 
     def run(self, credit: Credit) -> dict[str, float]:
         if dropout.is_on(self._policy, self._policy.lm.config.to_dict()):
-            # With dropout each pass would be another policy. Without, training mode stays, since only in
-            # it gradients are checkpointed.
+            # With dropout, each pass would compute another policy. Without dropout, the policy stays in
+            # training mode, because only there gradients are checkpointed.
             self._policy.eval()
         metrics = self._improve_policy(self._prepared(credit))
         self._done = self._policys_share
         return metrics | fit_critic(self._context, self._algorithm, credit, self._micro_batches)
 
     def _prepared(self, credit: Credit) -> Credit:
-        """Prepare the advantages over the whole batch, mostly by whitening."""
+        """Prepare the advantages over the whole batch, usually by whitening."""
         batch, prepared_BT = self._context.batch, credit.advantages_BT.clone()
         places = batch.places(np.arange(batch.num_rollouts))
         prepared_BT[places] = self._algorithm.prepare_minibatch(credit.advantages_BT[places])
@@ -98,7 +98,7 @@ class TrustRegionUpdate:
             )
         product = FisherProduct(self._context, self._parameters, algorithm.cg_damping, self._micro_batches)
         direction_P, residual_P = conjugate_gradients(product, gradient_P, algorithm.cg_max_steps)
-        # xᵀ(F + λ)x, since (F + λ)x = g - r
+        # xᵀ(F + λ)x, because (F + λ)x = g - r
         curvature = float(direction_P.dot(gradient_P - residual_P))
         if not math.isfinite(curvature):
             raise LearnerError(
@@ -107,7 +107,7 @@ class TrustRegionUpdate:
                 "bfloat16 overflows"
             )
         search = Search(accepted=False, tries=0, last=before)
-        if curvature > 0:  # 0 where the gradient is 0, as with equal rewards
+        if curvature > 0:  # 0 if the gradient is 0, as with equal rewards
             step_P = math.sqrt(2 * algorithm.target_kl / curvature) * direction_P
             search = self._line_search(credit, before, step_P)
         now = search.last if search.accepted else before
@@ -147,7 +147,7 @@ class TrustRegionUpdate:
         finally:
             if not accepted:
                 self._parameters.set(old_P)
-            elif self._context.ranks.size > 1:  # copy one rank's digits, so that ranks do not drift apart
+            elif self._context.ranks.size > 1:  # copy one rank's digits, so that ranks stay equal
                 new_P = self._parameters.copy()
                 self._context.ranks.copy_first(new_P)
                 self._parameters.set(new_P)
@@ -175,7 +175,7 @@ class TrustRegionUpdate:
         )
 
     def _kl(self, micro: MicroBatch, old_P: Tensor) -> Tensor:
-        """Return each token's KL(π‖π_old) over the vocabulary; π_old is the model with its old numbers."""
+        """Return each token's KL(π‖π_old) over the vocabulary; π_old has the old parameters."""
         context, policy, old = self._context, self._policy, self._parameters.parts(old_P)
         with context.precision.autocast():
             return distribution_kl(
@@ -189,7 +189,7 @@ class TrustRegionUpdate:
             )
 
     def _micro_batches(self, rows_B: Tensor | None = None) -> Iterator[MicroBatch]:
-        """Yield the micro-batches of these rollouts, or of all, and count each when it is done."""
+        """Yield the micro-batches of these rollouts, or of all, and count each after it is done."""
         context = self._context
         rows_B = torch.arange(context.batch.num_rollouts) if rows_B is None else rows_B
         for micro in context.micro_batches(rows_B):
@@ -199,7 +199,7 @@ class TrustRegionUpdate:
 
 
 def _add(sums: dict[str, Tensor], micro: MicroBatch, output: LossOutput, kl: Tensor | None = None) -> None:
-    """Add a micro-batch's measures; numbers stay on the device until all are added."""
+    """Add a micro-batch's measures; keep numbers on the device until all are added."""
     shares = {OBJECTIVE: -output.loss.detach(), **output.metrics} | ({} if kl is None else {KL: kl})
     for name, share in shares.items():
         added = micro.weight * share.double()

@@ -1,4 +1,4 @@
-"""KL of a policy to the reference, by responses to other prompts than their own: KTO's reference point.
+"""KL of a policy to the reference on responses to other prompts: KTO's reference point.
 
 Ethayarajh et al. 2024 (arXiv 2402.01306), §4.1.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from contracts.rollout import Rollout
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.distributed.ranks import ALONE, Ranks
 from learner.models.policy import Policy
 from learner.passes.scoring import score_by
@@ -24,10 +24,10 @@ def mismatched_kl(
     ranks: Ranks = ALONE,
     advance: Callable[[int], None] = lambda _done: None,
 ) -> float:
-    """Return max(0, mean log π/π_ref) of the responses, each to the prompt before it; 0 if none fits.
+    """Return max(0, mean log π/π_ref) of the responses, each to the previous prompt; 0 if none fits.
 
     Args:
-        advance: as for `score_by`; each of both passes begins anew.
+        advance: as in `score_by`; each of the two passes starts again at 0.
     """
     moved = mismatched(rollouts)
     if not moved:
@@ -40,29 +40,29 @@ def mismatched_kl(
 
 
 def mismatched(rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """Return each prompt with the response of the next rollout; leave out those of the same prompt.
+    """Return each prompt with the response of the next rollout; leave out responses to the same prompt.
 
-    A response is cut where the sequence would be longer than all that the rollouts have.
+    Cut a response where the sequence would be longer than every rollout's.
 
     Example: (3, 4)→(5, 2) and (6,)→(7, 2) give (3, 4)→(7, 2) and (6,)→(5, 2).
     """
-    longest = max(len(each.tokens) for each in rollouts)
+    longest = max(len(rollout.tokens) for rollout in rollouts)
     following = [*rollouts[1:], *rollouts[:1]]
     return [
-        _answered(own, other, longest)
-        for own, other in zip(rollouts, following, strict=True)
-        if own.turns[0].observation != other.turns[0].observation
+        _answered(rollout, other, longest)
+        for rollout, other in zip(rollouts, following, strict=True)
+        if rollout.turns[0].observation != other.turns[0].observation
     ]
 
 
-def _answered(own: Rollout, other: Rollout, longest: int) -> Rollout:
-    prompt, said = own.turns[0].observation, other.turns[0]
+def _answered(rollout: Rollout, other: Rollout, longest: int) -> Rollout:
+    prompt, answered = rollout.turns[0].observation, other.turns[0]
     end = longest - len(prompt)
     turn = replace(
-        said,
+        answered,
         observation=prompt,
-        tokens=said.tokens[:end],
-        behavior_logprobs=said.behavior_logprobs[:end],
-        weight_versions=said.weight_versions[:end],
+        tokens=answered.tokens[:end],
+        behavior_logprobs=answered.behavior_logprobs[:end],
+        weight_versions=answered.weight_versions[:end],
     )
-    return replace(own, turns=(turn,))
+    return replace(rollout, turns=(turn,))

@@ -10,17 +10,16 @@ from contracts.settings import Settings
 class KLSettings(Settings):
     """Settings of the KL penalty: its coefficient β, its place, its estimator and its controller.
 
-    - In the reward: r_t - β·KL_t, estimated by `k1` (log π/π_ref, RL4LMs'), `k2`, `k3`, or `full` (summed
-      over the vocabulary, without noise). Only `k1` gives the token itself the gradient of KL(π‖π_ref).
-      `k2` and `k3` hardly act near the reference; `full` charges a state to the tokens before it.
-    - In the loss: + β·KL, by `k1` with the exact gradient (the ratio inside the graph, trl-textworld's),
-      `k2`, `k3` (GRPO's; its gradient is that of KL(π_ref‖π)), `k3_exact` (trl's: its gradient is that of
+    - In the reward: r_t - β·KL_t, estimated by `k1` (log π/π_ref, as in RL4LMs), `k2`, `k3`, or `full` (a sum
+      over the vocabulary, without noise). Only `k1` gives the token itself the gradient of KL(π‖π_ref). `k2`
+      and `k3` hardly act near the reference; `full` charges a state to the tokens before it.
+    - In the loss: + β·KL, by `k1` with the exact gradient (the ratio inside the graph, as in trl-textworld),
+      `k2`, `k3` (as in GRPO, with the gradient of KL(π_ref‖π)), `k3_exact` (as in trl, with the gradient of
       KL(π‖π_ref)), `full`, `forward` (KL(π_ref‖π), sampled) or `forward_full`.
 
-    Controllers adapt β to a target KL: `rl4lms`' in nats per *token*, `ziegler`'s (arXiv 1909.08593, §2.2) in
-    nats per *sequence*.
-    Without a target β stays constant. Where β is 0, only `kl/mean` reads the reference's scores, and it
-    scores every `measure_every`-th response of a batch; with 0 none, and no reference is loaded.
+    Controllers adapt β to a target KL: `rl4lms` in nats per *token*, `ziegler` (arXiv 1909.08593, §2.2) in
+    nats per *sequence*. Without a target, β stays constant. If β is 0, only `kl/mean` needs the reference. It
+    scores every `measure_every`-th response of a batch. With `measure_every=0` no reference is loaded.
     """
 
     placement: Literal["reward", "loss"] = "reward"
@@ -28,8 +27,8 @@ class KLSettings(Settings):
     controller: Literal["rl4lms", "ziegler"] = "rl4lms"
     coefficient: float = Field(default=0.1, ge=0)
     target: float | None = Field(default=None, gt=0)
-    horizon: int = Field(default=10000, ge=1)  # ziegler: sequences that correct an error of 1
-    # responses; only where the coefficient is 0, so that a chart does not cost a pass over all of them
+    horizon: int = Field(default=10000, ge=1)  # ziegler: number of sequences that correct an error of 1
+    # with coefficient 0 the KL is only charted: score every n-th response; 0: none, and no chart
     measure_every: int = Field(default=8, ge=0)
 
     @model_validator(mode="after")
@@ -57,7 +56,7 @@ class KLSettings(Settings):
 
     @property
     def is_asked_for(self) -> bool:
-        """Return whether any update reads the KL, so that there is a reference."""
+        """Return whether any update reads the KL and so needs a reference."""
         return bool(self.coefficient or self.measure_every)
 
     @property

@@ -1,4 +1,4 @@
-"""Schedule of the learning rate, and how it moves where a run goes on with another length."""
+"""Schedule of the learning rate, and its change if a resumed run has another length."""
 
 import math
 from typing import Literal
@@ -14,7 +14,7 @@ def schedule_factor(
     """Return the factor by which the learning rate is multiplied in iteration 1, 2 … `iterations`.
 
     Args:
-        end: the factor that a falling schedule would reach after the last iteration.
+        end: the factor that a falling schedule reaches after the last iteration.
 
     >>> [schedule_factor("linear", i, 4, 0) for i in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]
@@ -33,13 +33,13 @@ def schedule_factor(
 
 
 def moved(settings: LearnerSettings, iteration: int, before: int, now: int) -> str | None:
-    """Say how the rate moves from `iteration` on if a run of `before` iterations has `now`; None: it stays.
+    """Say how the rate changes from `iteration` on if a run of `before` iterations has `now`; None: it stays.
 
     >>> (moved(LearnerSettings(lr_schedule="linear"), 3, 4, 8) or "").rpartition(": ")[-1]
     'iteration 3 has 0.75 of the learning rate, not 0.5'
     """
     warmup = settings.warmup_iterations
-    # The rate of the next iteration may stay, as in a warm-up, and later ones move.
+    # The next iteration's rate may stay, for example in a warm-up, while later rates change.
     for later in (iteration, (iteration + now) // 2, now) if iteration <= now else ():
         was, becomes = (
             f"{schedule_factor(settings.lr_schedule, later, end, warmup, settings.lr_end):.3g}"

@@ -1,4 +1,4 @@
-"""Fetch many numbers from a GPU at once: for each single one the processor waits."""
+"""Fetch many numbers from a GPU at once, because the CPU waits for each single number."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ def fetched(scalars: Mapping[str, Tensor | float]) -> dict[str, float]:
     {'loss': 0.5, 'steps': 3.0}
     """
     tensors = [scalar for scalar in scalars.values() if isinstance(scalar, Tensor)]
-    # A GPU's are chosen for the place of all: only from there a number costs a wait.
+    # Gather the numbers on a GPU, because reading one from there makes the CPU wait.
     device = next((tensor.device for tensor in tensors if tensor.is_cuda), torch.device("cpu"))
     numbers = [
         torch.as_tensor(scalar, dtype=torch.float64, device=device).detach().reshape(())

@@ -6,7 +6,7 @@ from learner.settings import LearnerSettings, ModelSettings
 
 
 def autocast_of(settings: LearnerSettings, *, on_gpu: bool) -> str:
-    """Return the format of products that `learner.autocast` means.
+    """Return the format of products that `learner.autocast` chooses.
 
     >>> autocast_of(LearnerSettings(), on_gpu=True), autocast_of(LearnerSettings(), on_gpu=False)
     ('bfloat16', 'none')
@@ -19,7 +19,7 @@ def autocast_of(settings: LearnerSettings, *, on_gpu: bool) -> str:
 def why_float32(
     settings: LearnerSettings, model: ModelSettings, algorithm: Algorithm, *, on_gpu: bool
 ) -> str | None:
-    """Return why the policy's parameters can't be bfloat16 beside float32 masters; None: they can."""
+    """Return why the policy's parameters can't be bfloat16 with float32 masters; None: they can."""
     own_class = model.policy != "auto" or ":" in model.critic
     reasons = (
         (autocast_of(settings, on_gpu=on_gpu) != "bfloat16", "products are not in bfloat16"),
@@ -36,10 +36,10 @@ def why_float32(
 def keeps_masters(
     settings: LearnerSettings, model: ModelSettings, algorithm: Algorithm, *, on_gpu: bool
 ) -> bool:
-    """Return whether the policy's parameters are bfloat16 beside float32 masters: `learner.param_dtype`.
+    """Return whether the policy's parameters are bfloat16 with float32 masters: `learner.param_dtype`.
 
     Raises:
-        InputError: they are asked for where they can't be.
+        InputError: the settings require bfloat16 where it is impossible.
     """
     if settings.param_dtype == "float32":
         return False

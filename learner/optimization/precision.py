@@ -1,8 +1,9 @@
 """Number formats of the learner's products and parameters, and the loss scale that float16 needs.
 
 float16 has no number below 6e-8, where most gradients of a language model lie. Micikevicius et al., "Mixed
-Precision Training" (ICLR 2018): multiply the loss, divide the gradients, make no step where one is infinite.
-They go on with the next batch; here the minibatch is repeated with a smaller scale, since rollouts are dear.
+Precision Training" (ICLR 2018), multiply the loss, divide the gradients, and make no step if a gradient is
+infinite. They go on with the next batch. Whetstone repeats the minibatch with a smaller scale, because
+rollouts are expensive.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from learner.algorithms.base import Algorithm
-from learner.number_formats import autocast_of, keeps_masters
+from learner.optimization.number_formats import autocast_of, keeps_masters
 from learner.settings import LearnerSettings, ModelSettings
 
 Norms = TypeVar("Norms")
-LEAST_SCALE = 1.0  # a gradient that is not finite at this scale has no overflow for a reason
+LEAST_SCALE = 1.0  # at this scale, overflow is no longer the reason for a gradient that is not finite
 
 
 class Precision:
@@ -31,17 +32,17 @@ class Precision:
 
     @property
     def rounds(self) -> bool:
-        """Return whether products are in fewer than 32 bits."""
+        """Return whether products have fewer than 32 bits."""
         return self._dtype is not None
 
     @property
     def rounds_whole_models(self) -> bool:
-        """Return whether products are in bfloat16, and no ranks or layers on their way share float32 rows."""
+        """Return whether products are in bfloat16 and no rank or offloaded layer shares float32 rows."""
         is_alone = self._settings.num_processes == 1 and not self._settings.offload
         return self._dtype == torch.bfloat16 and is_alone
 
     def keeps_masters(self, model: ModelSettings, algorithm: Algorithm) -> bool:
-        """Return whether the policy's parameters are bfloat16 beside float32 masters; see `keeps_masters`."""
+        """Return whether the policy has bfloat16 parameters with float32 masters; see `keeps_masters`."""
         return keeps_masters(self._settings, model, algorithm, on_gpu=self._device == "cuda")
 
     @property
@@ -52,16 +53,16 @@ class Precision:
         return torch.autocast(self._device, dtype=self._dtype or torch.bfloat16, enabled=self.rounds)
 
     def backward(self, loss: Tensor) -> None:
-        """Add the loss's gradients, which are scaled until `step`."""
+        """Add the loss's gradients, scaled until `step`."""
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: torch.optim.Optimizer, clip: Callable[[], Norms]) -> Norms | None:
         """Unscale the gradients, clip them and step; return what `clip` returns.
 
-        Return None where a scaled gradient overflowed: no weight changes, and the scale halves.
+        Return None if a scaled gradient overflowed. Then no weight changes, and the scale halves.
 
         Raises:
-            LearnerError: by `clip`, if a gradient is not finite at the least scale, either.
+            LearnerError: from `clip`, if a gradient is not finite even at the least scale.
         """
         if not self.is_scaled:
             norms = clip()
@@ -78,7 +79,7 @@ class Precision:
         return scaled_norms
 
     def metrics(self, num_repeated: int) -> dict[str, float]:
-        """Return the scale, and how many minibatches were repeated; {} without a scale."""
+        """Return the scale and the number of repeated minibatches; {} without a scale."""
         if not self.is_scaled:
             return {}
         return {
@@ -90,6 +91,6 @@ class Precision:
         return dict(self._scaler.state_dict())
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on with a saved scale; a checkpoint of another precision has none."""
+        """Restore a saved scale; a checkpoint of another precision has none."""
         if state and self.is_scaled:
             self._scaler.load_state_dict(state)

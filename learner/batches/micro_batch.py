@@ -1,8 +1,8 @@
-"""Plan micro-batches on the host: every index that their passes need, in one upload to the device.
+"""Plan micro-batches on the host: upload every index that their passes need at once.
 
-A pass that asks a GPU for a number, or for the places where a mask is true, waits until the GPU has done all
-work before. So NumPy computes the indices from the host's copies of tokens and masks, and all passes over a
-micro-batch read the same upload: old policy, reference, each epoch of the update.
+If a pass asks a GPU for a number, or for the places of a mask, it waits until the GPU has done all earlier
+work. So NumPy computes the indices from the host's copies of tokens and masks. All passes over a micro-batch
+read the same upload: old policy, reference, and each epoch of the update.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ ALIGNED = 8  # bytes: the size of the largest number in a plan
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Some sequences of a batch, cut to the longest: _S sequences, _L tokens, _N the model's tokens, flat.
+    """Some sequences of a batch, cut to the longest: _S sequences, _L tokens, _N generated tokens, flat.
 
-    Example: the second sequence of the example in `Batch`, whose rollout has three of the model's tokens.
+    Example: the second sequence of the example in `Batch`, whose rollout has three generated tokens.
 
         tokens_SL [[12, 9, 2]]   loss_mask_SL [[0, 0, 1]]   rows_N [0]   columns_N [2]
         targets_N [2]   responses_N [0]   lengths_N [3]   places_N [1]   rows_R [0]
@@ -29,15 +29,16 @@ class MicroBatch:
 
     tokens_SL: Tensor
     loss_mask_SL: Tensor
-    rows_N: Tensor  # the rollout that each of the model's tokens belongs to
-    columns_N: Tensor  # its place among the rollout's tokens
-    targets_N: Tensor  # the model's tokens themselves
+    rows_N: Tensor  # rollout of each generated token
+    columns_N: Tensor  # place of the token among the rollout's generated tokens
+    targets_N: Tensor  # the generated tokens
     responses_N: Tensor  # the rollout of each token, numbered within this micro-batch: 0, 0, 1 …
-    lengths_N: Tensor  # the number of the model's tokens in that rollout
-    places_N: Tensor  # flat place in (S, L) of the token before each of them, whose state predicts it
-    rows_R: Tensor  # the rollout of each response
+    lengths_N: Tensor  # number of generated tokens of each token's rollout
+    places_N: Tensor  # flat place in (S, L) of the token before, whose state predicts it
+    rows_R: Tensor  # rollout of each response
     on_host: "Rows" = field(repr=False)
     weight: float = 1.0  # 0: the pass adds nothing and only keeps this rank in step with the others
+    sequences: tuple[int, ...] = ()  # the batch's sequences, in the order of the rows
 
     @property
     def num_sequences(self) -> int:
@@ -52,24 +53,25 @@ class MicroBatch:
         return values_BT[self.rows_N, self.columns_N]
 
     def place(self, target_BT: Tensor, values_N: Tensor) -> None:
-        """Write this micro-batch's per-token numbers into those of the batch."""
+        """Write this micro-batch's per-token numbers into the batch's tensor."""
         target_BT[self.rows_N, self.columns_N] = values_N
 
     def predicting(self, hidden_SLH: Tensor) -> Tensor:
-        """Select the state (N, H) before each of the model's tokens from those of all tokens."""
+        """Select the hidden states (N, H) before each generated token."""
         return hidden_SLH.flatten(0, 1).index_select(0, self.places_N)
 
     def again(self) -> "MicroBatch":
-        """Return the same plan for a further pass, with tokens that are a tensor of their own.
+        """Return the same plan for a further pass, with a new tensor of tokens.
 
-        A shared trunk keeps its output as long as its input lives, and never for a pass with other dropout.
+        A shared trunk keeps its output as long as its input tensor lives. A pass with other dropout must not
+        read it.
         """
         return replace(self, tokens_SL=self.tokens_SL.view_as(self.tokens_SL))
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Sequences of a micro-batch on the host, and what was laid out from them."""
+    """Sequences of a micro-batch on the host, and layouts made from them."""
 
     tokens_SL: np.ndarray
     mask_SL: np.ndarray
@@ -77,14 +79,14 @@ class Rows:
     _layouts: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def laid_out(self, make: Callable[["Rows"], Layout]) -> Layout:
-        """Return `make` of these rows, which is called once, however many passes ask."""
+        """Return `make` of these rows; call it once, however many passes ask for the result."""
         if make not in self._layouts:
             self._layouts[make] = make(self)
         return cast(Layout, self._layouts[make])
 
     @property
     def num_words(self) -> int:
-        """Return the highest token and 1."""
+        """Return the highest token plus 1."""
         return int(self.tokens_SL.max()) + 1
 
 
@@ -100,8 +102,8 @@ def plan(
 
     Args:
         rows_S: each sequence's rollout; sequences of one rollout are neighbours.
-        columns_S: the place of its first model's token among the rollout's.
-        counts_B: the model's tokens of each rollout of the batch.
+        columns_S: the place of the sequence's first generated token among the rollout's.
+        counts_B: the number of generated tokens of each rollout of the batch.
     """
     sequences_N, places_N = mask_SL.nonzero()
     rows_N = rows_S[sequences_N]
@@ -126,7 +128,7 @@ def plan(
 def upload(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
     """Return the arrays as tensors on the device, of the same types and shapes.
 
-    All lie in one buffer, so that a GPU copies once, and nobody waits for the copy.
+    All lie in one buffer, so a GPU copies once, and no pass waits for the copy.
     """
     starts, end = list[int](), 0
     for array in arrays.values():

@@ -1,11 +1,11 @@
 """Hold a model's working weights in bfloat16 and their float32 masters, which the optimiser steps.
 
-Micikevicius et al., "Mixed Precision Training" (ICLR 2018, section 3.1): bfloat16 has 8 bits, so a step below
-1/512 of a weight is lost in it. The master takes it, and the working weight follows when enough steps add up.
+Micikevicius et al., "Mixed Precision Training" (ICLR 2018, section 3.1): bfloat16 has 8 bits, so it loses a
+step below 1/512 of a weight. The master takes each step. The working weight follows when enough steps add up.
 
     passes         products of the working weights
     gradients      autograd adds them up in float32
-    a step         the parameters show their masters; then the working weights are these, rounded
+    a step         the parameters show their masters; then the working weights are the rounded masters
 
 Checkpoints, exported models and pushes are written while parameters show their masters.
 """
@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 
 class MasterWeights:
-    """Float32 masters of parameters, which hold bfloat16 working weights from now on.
+    """Float32 masters of parameters; the parameters hold bfloat16 working weights from now on.
 
     Without parameters it does nothing.
 
     Example: with a weight of 1 and steps of 2^-10, the working weight is 1 for two steps and 1.0078125 after
-    a few more, since bfloat16 has no number between.
+        a few more, because bfloat16 has no number in between.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter] = ()) -> None:
@@ -34,14 +34,14 @@ class MasterWeights:
         self._show(self._working)
         for parameter in self._parameters:
             if parameter.requires_grad:
-                parameter.grad_dtype = torch.float32  # what autograd adds up over micro-batches
+                parameter.grad_dtype = torch.float32  # in which autograd adds up micro-batches
 
     def __len__(self) -> int:
         return len(self._parameters)
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Let the parameters show their masters; afterwards the working weights follow what changed."""
+        """Let the parameters show their masters; then round the changed masters to working weights."""
         self._show(self._masters)
         try:
             yield

@@ -1,0 +1,1 @@
+"""Optimisers, number formats, and schedules of learning rates, β and entropy coefficients."""
