@@ -1,1 +1,1 @@
-"""Turn prompts into rollouts: generation engines, the worker's loop, the fleet that replaces lost workers."""
+"""Turn prompts into rollouts: engines, the worker's loop, and the fleet that replaces lost workers."""

@@ -22,7 +22,7 @@ Tokens = tuple[int, ...]
 class Seen:
     """A turn's observation in tokens: the whole context if `fresh`, otherwise the new part.
 
-    `forgot`: turns that the model should remember did not fit any more.
+    `forgot`: some turns that the model should remember no longer fit.
     """
 
     tokens: Tokens
@@ -32,10 +32,10 @@ class Seen:
 
 
 class Contexts:
-    """Contexts of one episode: call `observe` and `answered` in turn, and `said` for other speakers between.
+    """Contexts of one episode: call `observe` and `answered` in turn; `said` adds other speakers.
 
     Args:
-        room: the most tokens of a context that leave room for an answer.
+        room: limit of a context's tokens that leaves room for an answer.
         memory: number of remembered turns; None: a growing sequence.
     """
 
@@ -43,7 +43,7 @@ class Contexts:
         self._texts, self._room, self._memory, self._header = texts, room, memory, header
         self._begin, self._overlap = texts.beginning(header), texts.overlap(header)
         self._past: list[tuple[Tokens, Tokens]] = []  # whole turns: observation without hint, answer
-        self._answer: Tokens | None = None  # the last answer, until an observation stands behind it
+        self._answer: Tokens | None = None  # the last answer, until an observation follows
         self._world: Tokens = ()  # observations since the model's last answer
         self._now: Tokens = ()  # the current context
 
@@ -53,17 +53,17 @@ class Contexts:
         return self._now
 
     def observe(self, observation: Observation) -> Seen:
-        """Add an observation; return what the turn sees of it."""
-        said, messages = observation.text, observation.messages
-        is_first = not (self._now or self._past) and (said or messages)
+        """Add an observation; return the part that the turn sees."""
+        shown, messages = observation.text, observation.messages
+        is_first = not (self._now or self._past) and (shown or messages)
         if (
             is_first
-            and (whole := self._texts.start(self._header, said, messages, observation.tools)) is not None
+            and (whole := self._texts.start(self._header, shown, messages, observation.tools)) is not None
         ):
             return self._start(whole, observation)
-        text = self._texts.observation(said, messages) if said or messages else ()
+        text = self._texts.observation(shown, messages) if shown or messages else ()
         hinted = (
-            self._texts.observation(said + observation.hint) if observation.hint and not messages else text
+            self._texts.observation(shown + observation.hint) if observation.hint and not messages else text
         )
         grown = hinted if self._answer is None else self._texts.following(self._answer, hinted)
         if self._now and self._memory is None and len(self._now) + len(grown) <= self._room:
@@ -77,7 +77,7 @@ class Contexts:
         return seen
 
     def answered(self, tokens: Sequence[int]) -> None:
-        """Add the model's own tokens, as it drew them."""
+        """Add the model's tokens, exactly as drawn."""
         self._answer = tuple(tokens)
         self._past.append((self._world, self._answer))
         self._now += self._answer
@@ -91,7 +91,7 @@ class Contexts:
         return Seen(added, fresh=False)
 
     def _start(self, whole: Tokens, observation: Observation) -> Seen:
-        """Begin the episode with `whole`, its first context without a hint, as a template lays it out."""
+        """Begin the episode with `whole`, its first context without a hint, in a template's layout."""
         hinted = whole
         if observation.hint and not observation.messages:
             text = observation.text + observation.hint
@@ -104,12 +104,12 @@ class Contexts:
         return Seen(hinted, fresh=True)
 
     def _afresh(self, heard: Tokens) -> Seen:
-        """Begin a context that ends in `heard`, with as much memory before it as fits."""
+        """Begin a context that ends in `heard`, preceded by as much memory as fits."""
         ending = self._texts.ending
         room = self._room - len(ending)
         begin = self._begin[: self.begin_limit]
         kept, cut = heard, len(begin) + len(heard) > room
-        if cut:  # keep the observation's end, which holds the question
+        if cut:  # keep the end of the observation, which has the question
             kept = heard[len(begin) + len(heard) - room :]
         limit = room if self._memory is not None else max(room // 2, len(begin) + len(kept))
         behind = kept
@@ -125,7 +125,7 @@ class Contexts:
 
     @property
     def begin_limit(self) -> int:
-        """Return the most header tokens at the start of a fresh context."""
+        """Return the limit of header tokens at the start of a fresh context."""
         return (self._room - len(self._texts.ending)) // 2
 
     @property
@@ -135,16 +135,16 @@ class Contexts:
 
 
 class RenderedContexts:
-    """Contexts as a chat template lays out the conversation at each turn: it may drop what it wrote before.
+    """Contexts of a chat template that lays out the conversation at each turn and may drop earlier text.
 
-    Where the template only appends, the sequence grows and its tokens stay. Otherwise a fresh sequence
-    begins, in which earlier answers are read and not trained on. Arguments as of `Contexts`.
+    If the template only appends, the sequence grows and its tokens stay. Otherwise a fresh sequence begins;
+    the model reads earlier answers there, but does not train on them. Arguments as in `Contexts`.
     """
 
     def __init__(self, texts: ChatTexts, room: int, memory: int | None, header: str) -> None:
         self._texts, self._room, self._memory, self._header = texts, room, memory, header
         self._past: list[list[Message]] = []  # whole turns: the user's messages without hints, the answer
-        self._asked: list[Message] = []  # since the last answer, without hints
+        self._asked: list[Message] = []  # messages since the last answer, without hints
         self._tools: Schemas = ()
         self._now: Tokens = ()
 
@@ -154,12 +154,12 @@ class RenderedContexts:
         return self._now
 
     def observe(self, observation: Observation) -> Seen:
-        """Add an observation; return what the turn sees of it."""
+        """Add an observation; return the part that the turn sees."""
         self._tools = observation.tools or self._tools
         text, hint = observation.text, observation.hint
-        asked = list(observation.messages) or [{"role": "user", "content": text + hint}]
-        whole, num_forgotten, cut = self._whole([*self._asked, *asked])
-        self._asked += asked if observation.messages or not hint else [{"role": "user", "content": text}]
+        question = list(observation.messages) or [{"role": "user", "content": text + hint}]
+        whole, num_forgotten, cut = self._whole([*self._asked, *question])
+        self._asked += question if observation.messages or not hint else [{"role": "user", "content": text}]
         before = len(self._now)
         grows = self._memory is None and before and whole[:before] == self._now
         self._now = whole
@@ -168,29 +168,29 @@ class RenderedContexts:
         return Seen(whole, fresh=True, cut=cut, forgot=num_forgotten > 0)
 
     def answered(self, tokens: Sequence[int]) -> None:
-        """Add the model's own tokens, as it drew them."""
+        """Add the model's tokens, exactly as drawn."""
         self._past.append([*self._asked, self._texts.chat.message(tokens)])
         self._asked, self._now = [], self._now + tuple(tokens)
 
     def said(self, tokens: Sequence[int]) -> Seen:
-        """Refuse another speaker of the assistant's kind, for whom no chat template has a place."""
+        """Refuse a second assistant, for which no chat template has a place."""
         raise InputError(
-            "a chat template has one assistant, and two speak; expected environment.template=plain"
+            "a chat template has one assistant, but two speak; expected environment.template=plain"
         )
 
-    def _whole(self, asked: Sequence[Message]) -> tuple[Tokens, int, bool]:
-        """Return the tokens with as many turns as fit, how many do not, and whether no question does."""
+    def _whole(self, question: Sequence[Message]) -> tuple[Tokens, int, bool]:
+        """Return the tokens with as many turns as fit, how many don't, and whether no question fits."""
         first = 0 if self._memory is None else max(0, len(self._past) - self._memory)
         for start in range(first, len(self._past) + 1):
             turns = [message for turn in self._past[start:] for message in turn]
-            whole = self._texts.start(self._header, "", [*turns, *asked], self._tools)
+            whole = self._texts.start(self._header, "", [*turns, *question], self._tools)
             if len(whole) <= self._room:
                 return whole, start - first, False
         return whole[-self._room :], len(self._past) - first, True
 
     @property
     def begin_limit(self) -> int:
-        """Return the most header tokens at the start of a fresh context."""
+        """Return the limit of header tokens at the start of a fresh context."""
         return self._room // 2
 
     @property
@@ -200,7 +200,7 @@ class RenderedContexts:
 
 
 def contexts_of(texts: TurnTexts, room: int, memory: int | None, header: str) -> Contexts | RenderedContexts:
-    """Return the contexts of an episode: of recorded tokens, or as a chat template lays them out."""
+    """Return the contexts of an episode: recorded tokens, or the layout of a chat template."""
     if isinstance(texts, ChatTexts) and texts.chat.follows_template:
         return RenderedContexts(texts, room, memory, header)
     return Contexts(texts, room, memory, header)

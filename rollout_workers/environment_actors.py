@@ -1,4 +1,4 @@
-"""Run environments as Ray actors: one may hang or die without harm to the worker."""
+"""Run environments as Ray actors, so that one may hang or die without harm to the worker."""
 
 import contextlib
 import os
@@ -15,31 +15,31 @@ from contracts.processes.gpus import hidden_unless
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import Environments, Failure, LocalEnvironments, Reply, episode_error
-from rollout_workers.processes import EnvironmentHostProcess
+from rollout_workers.fleet.processes import EnvironmentHostProcess
 
-CLOSE_S = 3.0  # all environments may take so long to close before they are ended
+CLOSE_S = 3.0  # time for all environments to close before they are killed
 
 
 @dataclass(slots=True)
 class _Seat:
     actor: Any  # Ray's handle of an `EnvironmentHostProcess`
-    process: "ray.ObjectRef[int]"  # the process id, as soon as it is up
-    asked: "ray.ObjectRef | None" = None  # the awaited answer
+    process: "ray.ObjectRef[int]"  # the process id, once it runs
+    awaited: "ray.ObjectRef | None" = None  # the awaited answer
     what: str = ""
     since: float = 0.0
     limit: str = ""  # the setting of the longest wait
     limit_s: float = 0.0
 
     def ask(self, call: "ray.ObjectRef", what: str, limit: str, limit_s: float) -> None:
-        """Wait for this call's answer from now on."""
-        self.asked, self.what, self.since = call, what, time.monotonic()
+        """Start to wait for this call's answer."""
+        self.awaited, self.what, self.since = call, what, time.monotonic()
         self.limit, self.limit_s = limit, limit_s
 
 
 class RayEnvironments:
-    """`rollout_workers.environments.pool.Environments` as Ray actors, started one by one as they are needed.
+    """Ray actors as `rollout_workers.environments.pool.Environments`, started one by one when needed.
 
-    They live on the worker's own node and end with the worker.
+    They live on the worker's node and end with the worker.
     """
 
     def __init__(self, settings: EnvironmentSettings) -> None:
@@ -70,18 +70,17 @@ class RayEnvironments:
         self._seats[seat].ask(call, "overhear", "step_timeout_s", self._settings.step_timeout_s)
 
     def receive(self, wait_s: float) -> list[tuple[int, Reply]]:
-        asked = {seat.asked: number for number, seat in self._seats.items() if seat.asked is not None}
-        if not asked:
+        seats = {seat.awaited: number for number, seat in self._seats.items() if seat.awaited is not None}
+        if not seats:
             return []
-        ray.wait(list(asked), num_returns=1, timeout=wait_s, fetch_local=True)
-        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
-        answers = [(asked[reference], self._answer(asked[reference])) for reference in ready]
+        ray.wait(list(seats), num_returns=1, timeout=wait_s, fetch_local=True)
+        ready, _ = ray.wait(list(seats), num_returns=len(seats), timeout=0)
+        answers = [(seats[reference], self._answer(seats[reference])) for reference in ready]
         now = time.monotonic()
         for number, seat in self._seats.items():
-            if seat.asked is not None and now - seat.since > seat.limit_s:
+            if seat.awaited is not None and now - seat.since > seat.limit_s:
                 error = EpisodeError(
-                    f"{seat.what}() did not answer for {seat.limit_s:g} s; environment.{seat.limit}= "
-                    "allows for more"
+                    f"{seat.what}() did not answer for {seat.limit_s:g} s; raise environment.{seat.limit}"
                 )
                 self._replace(number)
                 answers.append((number, Failure(error)))
@@ -89,9 +88,11 @@ class RayEnvironments:
 
     @property
     def num_asked(self) -> int:
-        return sum(seat.asked is not None for seat in self._seats.values())
+        return sum(seat.awaited is not None for seat in self._seats.values())
 
     def give_back(self, seat: int) -> None:
+        if self._settings.can_leave:  # so no caller waits for its end
+            self._seats[seat].actor.leave.remote()
         self._free.append(seat)
 
     def close(self) -> None:
@@ -103,7 +104,7 @@ class RayEnvironments:
         self._seats.clear()
 
     def _start(self) -> _Seat:
-        near = NodeAffinitySchedulingStrategy(self._node, soft=False)  # its process must be in reach
+        near = NodeAffinitySchedulingStrategy(self._node, soft=False)  # the worker must reach its process
         environment = {"env_vars": {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **hidden_unless(0)}}
         actor = (
             ray.remote(EnvironmentHostProcess)
@@ -114,7 +115,7 @@ class RayEnvironments:
 
     def _answer(self, number: int) -> Reply:
         seat = self._seats[number]
-        reference, seat.asked = seat.asked, None
+        reference, seat.awaited = seat.awaited, None
         try:
             reply: Reply = ray.get(reference)
             return reply
@@ -141,5 +142,5 @@ class RayEnvironments:
 
 
 def start_environments(settings: EnvironmentSettings) -> Environments:
-    """Make environments as actors, or within this process for `environment.isolated=false`."""
+    """Make environments as actors, or in this process if `environment.isolated=false`."""
     return RayEnvironments(settings) if settings.isolated else LocalEnvironments(settings)

@@ -1,4 +1,4 @@
-"""Play one lease in an environment: decide whose turn it is, what the model sees, and what the rollout holds.
+"""Play one lease in an environment: whose turn it is, what the model sees, what the rollout holds.
 
     reset ─▶ observation ─▶ request ─▶ generation ─▶ step ─▶ observation ─▶ … ─▶ rollout
                   │                                    ▲
@@ -25,14 +25,14 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Text for the environment: the model's answer, or `overheard` words of a partner that is its copy."""
+    """Text for the environment: the model's answer, or `overheard` words of its copy as partner."""
 
     text: str
     overheard: bool = False
 
 
 class Episode:
-    """Episode of one lease, from its first observation to its rollout; a first observation starts it over."""
+    """Episode of one lease, from its first observation to its rollout; a first observation restarts it."""
 
     def __init__(
         self,
@@ -44,23 +44,25 @@ class Episode:
     ) -> None:
         self.lease, self._settings, self._texts, self._room = lease, settings, texts, room
         self._interpreter = interpreter
-        self.num_attempts = 0  # failed ones
+        self.num_attempts = 0  # failed attempts
 
-    def on_observation(self, said: Observation | Step | bool) -> Request | Action | None:
+    def on_observation(self, observation: Observation | Step | bool) -> Request | Action | None:
         """React to the environment: a first observation, a step, or whether the partner's words end the talk.
 
         Returns:
-            The request to the engine or the action to the environment that comes next; None: the episode is
-            over, and `rollout` returns it.
+            The next request to the engine or action for the environment; None: the episode is over, and
+            `rollout` returns it.
         """
-        if isinstance(said, Observation):
-            return self._begin(said)
-        return self._on_step(said) if isinstance(said, Step) else self._on_overheard(said)
+        if isinstance(observation, Observation):
+            return self._begin(observation)
+        return (
+            self._on_step(observation) if isinstance(observation, Step) else self._on_overheard(observation)
+        )
 
     def _begin(self, observation: Observation) -> Request | Action | None:
-        """Start the episode, or start it over."""
+        """Start or restart the episode."""
         self._turns: list[Turn] = []
-        self._begins: list[int] = []  # of each turn: header tokens in its context, with the return to come
+        self._begins: list[int] = []  # header tokens, with the return to come, in each turn's context
         self._info: dict[str, float] = {}
         self._random = random.Random(self.lease.seed)
         self._header = observation.header
@@ -68,13 +70,13 @@ class Episode:
             self._texts, self._room, self._settings.memory, self._beginning(self._settings.target_return)
         )
         self._seen = Seen((), fresh=False)
-        self._heard = ""  # what `_seen` has, as text
+        self._heard = ""  # `_seen` as text
         self._finish_reason = FinishReason.STOP
         self._truncated_context: Tokens = ()
         return self._ask(observation)
 
     def on_generation(self, generation: Generation) -> Action:
-        """React to the engine's answer to the last request, the model's own or its copy's."""
+        """React to the engine's answer to the last request, by the model or its copy."""
         if self._observation.by_model:
             self._note(self._contexts.said(generation.tokens))
             self._heard += generation.text
@@ -83,15 +85,15 @@ class Episode:
         return self._act(generation.text, generation.tokens)
 
     def _on_overheard(self, ends: bool) -> Request | Action | None:
-        """Go on after the environment has heard the model's copy; None: the episode is over."""
+        """Continue after the environment has heard the model's copy; None: the episode is over."""
         if ends:
             return None
         return self._ask(Observation(""))
 
     def _on_step(self, step: Step) -> Request | Action | None:
-        """Go on after a step; None: the episode is over."""
+        """Continue after a step; None: the episode is over."""
         self._info |= step.info
-        if self._turns:  # an example's reward goes to the answer before it
+        if self._turns:  # an example's reward goes to the previous answer
             last = self._turns[-1]
             self._turns[-1] = replace(last, reward=(last.reward or 0.0) + step.reward)
         if step.terminated:
@@ -139,7 +141,7 @@ class Episode:
             if len(tokens) > longest and self.lease.sampling.player == "expert":  # a run may train on it
                 raise InputError(
                     f"prompt {self.lease.prompt.id}: the expert's answer {text!r} has {len(tokens)} tokens "
-                    f"with its end, and rollout.max_tokens={longest}; expected at least as many"
+                    f"with its end token, but rollout.max_tokens={longest}; set it to {len(tokens)} or more"
                 )
             self._add_turn(tokens, text, (0.0,) * len(tokens), (0,) * len(tokens))
             return self._act(text, tokens)
@@ -162,7 +164,7 @@ class Episode:
         """End an episode whose next observation exceeds the window."""
         if not self._turns:
             raise InputError(
-                f"prompt {self.lease.prompt.id}: what the model should read first exceeds the {self._room} "
+                f"prompt {self.lease.prompt.id}: the first text exceeds the {self._room} "
                 f"tokens that rollout.max_prompt_tokens and the window leave; expected a shorter prompt, or "
                 f"fewer tools"
             )
@@ -199,7 +201,7 @@ class Episode:
     # ---- tokens ----
 
     def _note(self, seen: Seen) -> None:
-        """Add to what the next turn has seen: several texts may come before it."""
+        """Add to the next turn's observation, because several texts may come before it."""
         tokens = seen.tokens if seen.fresh else self._seen.tokens + seen.tokens
         self._seen = Seen(tokens, seen.fresh or self._seen.fresh, seen.cut or self._seen.cut)
         if seen.cut:
@@ -214,11 +216,11 @@ class Episode:
         self._seen, self._heard = Seen((), fresh=False), ""
 
     def _beginning(self, target: float | None) -> str:
-        """Return the header, for a return-conditioned model behind the return to come."""
+        """Return the header; for a return-conditioned model, put the return to come in front."""
         return self._header if target is None else f"A play with a return of {target:g}.\n{self._header}"
 
     def _relabelled(self) -> tuple[Turn, ...]:
-        """Return turns whose contexts begin with the return that came from there on."""
+        """Return turns whose contexts begin with the return that followed them."""
         to_go = sum(turn.reward or 0.0 for turn in self._turns)
         turns = []
         for turn, begin_length in zip(self._turns, self._begins, strict=True):

@@ -1,6 +1,6 @@
 """Play a worker's episodes side by side, by messages between one engine and many environments.
 
-A slow environment holds up no other: the engine generates for the others meanwhile.
+A slow environment delays no other environment, because the engine generates for them meanwhile.
 """
 
 from collections import deque
@@ -16,8 +16,8 @@ from rollout_workers.episode import Action, Episode
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.turn_texts import TurnTexts, turn_texts
 
-RETURN_TOKENS = 12  # the actual return may be so much longer, in tokens, than the one asked for
-LOOK_S = 0.05  # an idle engine waits so long for environments before it looks at mail
+RETURN_TOKENS = 12  # how many tokens longer the actual return may be than the requested one
+LOOK_S = 0.05  # an idle engine waits at most this long for environments before it checks its mail
 
 
 class Episodes:
@@ -38,12 +38,12 @@ class Episodes:
         self._deterministic = rollout.deterministic
         self._waiting: deque[Lease] = deque()
         self._playing: dict[int, Episode] = {}  # by seat
-        self._seats: dict[int, int] = {}  # episodes for which the engine generates: lease to seat
+        self._seats: dict[int, int] = {}  # lease to seat, for episodes that wait for the engine
         self._finished: list[Rollout] = []
         self.num_steps = 0
 
     def admit(self, leases: Sequence[Lease]) -> None:
-        # without a leading blank: an answer can begin with its end
+        # without a leading blank, because an answer can begin with its end
         stop = self._settings.reply_end.strip() or self._settings.reply_end
         for lease in leases:
             sampling = lease.sampling
@@ -83,7 +83,7 @@ class Episodes:
             self._send(seat, self._playing[seat].on_generation(generation))
 
     def give_up(self) -> None:
-        """Forget every lease; an environment that still owes an answer is free once it has come."""
+        """Forget every lease; an environment that still owes an answer becomes free when the answer comes."""
         self._waiting.clear()
         for seat in self._seats.values():
             self._environments.give_back(seat)
@@ -112,13 +112,13 @@ class Episodes:
         return sorted(replies, key=lambda reply: reply[0]) if self._deterministic else replies
 
     def _answer(self, seat: int, episode: Episode, reply: Reply) -> Request | None:
-        """Handle a reply; return the next request, None: an environment acts next or the episode is over."""
+        """Handle a reply; return the next request; None: an environment acts next or the episode is over."""
         if isinstance(reply, Failure):
             self._play_again(seat, episode, reply)
             return None
         try:
             then = episode.on_observation(reply)
-        except Exception as error:  # an environment may send anything, and must not end the worker
+        except Exception as error:  # an environment may send anything, but must not end the worker
             self._finish(seat, episode.failed(episode_error(error)))
             return None
         if isinstance(then, Request):
@@ -146,7 +146,7 @@ class Episodes:
         self._finished.append(rollout)
 
     def _room(self, lease: Lease) -> int:
-        """Return the most tokens of a context that leave room for an answer."""
+        """Return the limit of a context's tokens that leaves room for an answer."""
         room = self._longest or 2**31
         if self._window is not None:
             answer = 0 if self._texts.ending else lease.sampling.max_tokens  # an encoder holds no answers

@@ -1,4 +1,4 @@
-"""Generate plain texts: a lease is one request and its generation one rollout, without an environment."""
+"""Generate plain texts: each lease is one request, each generation one rollout, without an environment."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,9 @@ class SingleTurns:
         return requests, finished
 
     def on_generations(self, generations: Sequence[Generation]) -> None:
-        self._finished += [_rollout(self._leases.pop(each.request_id), each) for each in generations]
+        self._finished += [
+            _rollout(self._leases.pop(generation.request_id), generation) for generation in generations
+        ]
 
     def give_up(self) -> None:
         self._leases.clear()

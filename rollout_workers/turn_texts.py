@@ -1,7 +1,7 @@
 """Turn a conversation's texts into tokens, as plain texts in a row or by a tokenizer's chat template.
 
-Every piece is tokenized once, alone, and pieces are joined as tokens. So a model's answer keeps the tokens
-that the model drew.
+Every piece is tokenized once, alone, and pieces are joined as tokens. So the model's answer keeps its drawn
+tokens.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class TurnTexts(Protocol):
         ...
 
     def overlap(self, header: str) -> tuple[int, ...]:
-        """Return the first tokens of observations that the start of a context has already."""
+        """Return the first tokens of observations that a context's start already has."""
         ...
 
     def start(
@@ -34,19 +34,19 @@ class TurnTexts(Protocol):
         ...
 
     def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
-        """Return an observation, or the messages in its place, up to where the model's answer begins."""
+        """Return an observation, or the messages instead, up to the start of the model's answer."""
         ...
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
-        """Return the tokens between an answer and the next observation; () where the answer has them."""
+        """Return the tokens between an answer and the next observation; () if the answer has them."""
         ...
 
     def following(self, answer: Sequence[int], observation: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the tokens of an observation behind an answer, with those between, and nothing twice."""
+        """Return the tokens of an observation behind an answer, with the tokens between, none twice."""
         ...
 
     def answer(self, text: str) -> tuple[int, ...]:
-        """Return an answer as the model would generate it, its end included."""
+        """Return an answer as the model would generate it, with its end."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class TurnTexts(Protocol):
 
 
 class PlainTexts:
-    """Layout of plain texts. An answer begins with a blank, as a word in a sentence does.
+    """Layout of plain texts. An answer begins with a blank, like a word in a sentence.
 
     Example: with `reply_end="\\n"` a game reads "… You choose to" + " go east\\n" + "You are in …".
     """
@@ -82,8 +82,8 @@ class PlainTexts:
 
     def closing(self, answer: Sequence[int]) -> tuple[int, ...]:
         written = self._tokenizer.decode(list(answer), skip_special_tokens=False)
-        said = written.endswith(self._reply_end.strip() or self._reply_end)
-        return () if said else self._reply_end_tokens
+        is_closed = written.endswith(self._reply_end.strip() or self._reply_end)
+        return () if is_closed else self._reply_end_tokens
 
     def following(self, answer: Sequence[int], observation: tuple[int, ...]) -> tuple[int, ...]:
         return self.closing(answer) + observation
@@ -98,9 +98,9 @@ class PlainTexts:
 class ChatTexts:
     """Layout by a chat template: observations are the user's messages, the header the system's.
 
-    Where a template takes no system message, or puts it into the user's first message, the header stands in
-    front of the first observation. Where it has no place for tools, the header describes them, and the user
-    tells their results.
+    If a template takes no system message, or puts it into the user's first message, the header comes before
+    the first observation. If it has no place for tools, the header describes them, and the user tells their
+    results.
 
     Raises:
         InputError: the template can't be continued turn by turn.
@@ -124,10 +124,10 @@ class ChatTexts:
     def start(
         self, header: str, text: str, messages: Sequence[Message] = (), tools: Schemas = ()
     ) -> tuple[int, ...]:
-        said = self._as_taken(messages) or [{"role": "user", "content": text}]
+        conversation = self._as_taken(messages) or [{"role": "user", "content": text}]
         if tools and not self.chat.shows_tools:
             header, tools = "\n\n".join(filter(None, (header, described(tools)))), ()
-        return self.chat.tokens(self.opened(header, said), tools)
+        return self.chat.tokens(self.opened(header, conversation), tools)
 
     def observation(self, text: str, messages: Sequence[Message] = ()) -> tuple[int, ...]:
         return self.chat.turn(self._as_taken(messages) or [{"role": "user", "content": text}])
@@ -142,13 +142,13 @@ class ChatTexts:
         return self.chat.answer(text)
 
     def opened(self, header: str, messages: Sequence[Message]) -> list[Message]:
-        """Return messages with the header in front of them, as a message or as a part of the first one."""
+        """Return messages with the header in front, as a message or as a part of the first message."""
         if not header:
             return list(messages)
-        told, first = f"{self.chat.system}\n\n{header}" if self.chat.system else header, messages[0]
+        system, first = f"{self.chat.system}\n\n{header}" if self.chat.system else header, messages[0]
         if self._takes_system and first["role"] not in SYSTEM_ROLES:
-            return [{"role": "system", "content": told}, *messages]
-        return [{**first, "content": f"{told}\n\n{first['content']}"}, *messages[1:]]
+            return [{"role": "system", "content": system}, *messages]
+        return [{**first, "content": f"{system}\n\n{first['content']}"}, *messages[1:]]
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -159,15 +159,19 @@ class ChatTexts:
         return True
 
     def _as_taken(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages as the template takes them; [] for none."""
+        """Return messages in the form that the template accepts; [] for none."""
         has_results = any(message["role"] == TOOL for message in messages)
-        said = as_users(messages) if has_results and not self._takes_results else list(messages)
+        conversation = as_users(messages) if has_results and not self._takes_results else list(messages)
         has_calls = any(message.get("tool_calls") for message in messages)
-        return [spelled_out(message) for message in said] if has_calls and not self.chat.shows_tools else said
+        return (
+            [spelled_out(message) for message in conversation]
+            if has_calls and not self.chat.shows_tools
+            else conversation
+        )
 
     @cached_property
     def _takes_results(self) -> bool:
-        """Return whether a result may follow an answer, as a message of its own kind."""
+        """Return whether a result may follow an answer, as a separate message."""
         mark = str(ASKED["content"])
         try:
             return mark in self.chat.turn_text(results(["placeholder"], [mark]))
@@ -175,16 +179,16 @@ class ChatTexts:
             return False
 
     def _edges(self, header: str) -> tuple[str, str]:
-        """Return what stands before the first observation, and what stands before each later one."""
+        """Return the text before the first observation, and the text before each later one."""
         mark = str(ASKED["content"])
         before = self.chat.text(self.opened(header, [ASKED])).partition(mark)[0]
         return before, self.chat.turn_text([ASKED]).partition(mark)[0]
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the tokens that a tokenizer puts in front of a text and behind it.
+    """Return the tokens that a tokenizer puts before a text and after it.
 
-    Example: Llama's puts (1,) in front and nothing behind; T5's nothing in front and (1,) behind.
+    Example: Llama's puts (1,) before and nothing after; T5's nothing before and (1,) after.
     """
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
@@ -197,7 +201,7 @@ def turn_texts(tokenizer: Any, template: str, reply_end: str, chat: ChatForm | N
 
     Args:
         template: plain, chat, or auto: by the chat template if there is one.
-        chat: what the chat template is given; None: the tokenizer's own, alone.
+        chat: form of the chat template; None: the tokenizer's template.
     """
     if template == "chat" or (template == "auto" and getattr(tokenizer, "chat_template", None)):
         return ChatTexts(Chat(tokenizer, chat or ChatForm()))

@@ -1,16 +1,16 @@
-"""Rollout worker: one thread steps an engine; calls from outside leave messages for it.
+"""Rollout worker: one thread steps an engine; calls from outside leave messages for the thread.
 
     submit ──▶ mailbox ──▶ [ admit · step · ship ]* ──▶ outbox ──▶ poll
     load_weights ──▶ mailbox ──▶ load between two steps · probe ──▶ answer
     receive_weights ──▶ mailbox ──▶ receive from the learner ──▶ answer; settle_weights ──▶ probe ──▶ step
-    sleep ──▶ mailbox ──▶ with nothing to do: the engine leaves its GPU's memory until it is called again
+    sleep ──▶ mailbox ──▶ if idle, the engine leaves its GPU's memory until the next call
 
-`SingleTurns` plays the admitted leases or, with environments, `Episodes`: they make the engine's requests and
-turn its generations into rollouts.
+`SingleTurns` plays the admitted leases, or `Episodes` if there are environments. They make the engine's
+requests and turn its generations into rollouts.
 
-Only the thread touches the engine, so weights never change within a step. Calls are answered while the engine
-computes, so that a slow worker differs from a hung one. A plain class: `rollout_workers/fleet.py` runs it in
-Ray actors.
+Only the thread touches the engine, so weights never change within a step. The worker answers calls while the
+engine computes, so a slow worker differs from a hung one. This is a plain class; the fleet runs it in Ray
+actors.
 """
 
 import math
@@ -37,21 +37,22 @@ from contracts.secrets.redaction import redact
 from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Arrays, Engine, ReceivingEngine
+from rollout_workers.engines.traits import traits_of
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.pool import LocalEnvironments, MakeEnvironments
 from rollout_workers.environments.program import ProgramSettings
 from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.episodes import Episodes
-from rollout_workers.received_weights import Pushed, ReceivedWeights
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.single_turns import SingleTurns
+from rollout_workers.weights.received_weights import Pushed, ReceivedWeights
 
 if TYPE_CHECKING:
     from rollout_workers.programs.player import Programs
 
 Result = TypeVar("Result")
 
-LONGEST_SPAN_S = 5.0  # of generation on the timeline, since a worker of an asynchronous run never stops
+LONGEST_SPAN_S = 5.0  # longest span of generation on the timeline: an asynchronous run's worker never stops
 
 
 @by_position
@@ -59,7 +60,7 @@ LONGEST_SPAN_S = 5.0  # of generation on the timeline, since a worker of an asyn
 class WorkerReport:
     """Answer to a poll.
 
-    Example: two rollouts are done, five go on, 412 tokens were generated since the worker's start:
+    Example: two rollouts are done, five continue, 412 tokens were generated since the worker's start:
     `WorkerReport(rollouts=(…, …), num_active=5, num_generated=412, weight_version=7)`
     """
 
@@ -67,15 +68,15 @@ class WorkerReport:
     num_active: int
     num_generated: int
     weight_version: int
-    num_steps: int = 0  # of environments
-    num_restarts: int = 0  # of environments that died, hung or raised
+    num_steps: int = 0  # steps of environments
+    num_restarts: int = 0  # environments that died, hung or raised
     idle_s: float = 0.0  # since its start
-    num_cancels: int = 0  # leases from before the last one are given up
-    spans: tuple[Span, ...] = ()  # of its timeline, since the last poll
+    num_cancels: int = 0  # cancellations; earlier leases are given up
+    spans: tuple[Span, ...] = ()  # spans of its timeline since the last poll
 
 
 class RolloutWorker:
-    """Worker that turns leases into rollouts with an engine of its own."""
+    """Worker that turns leases into rollouts with its engine."""
 
     def __init__(
         self,
@@ -90,10 +91,14 @@ class RolloutWorker:
         start_environments: MakeEnvironments = LocalEnvironments,
         lora_rank: int | None = None,
         chat: ChatForm | None = None,
+        roles: tuple[str, ...] = (),
+        cache_bytes: int | None = None,
     ) -> None:
         def make_engine() -> Engine:
             started: Engine = find("engine", engine, ENGINES)(
-                model, tokenizer, max_length, settings, mask_rule, revision, **_for_adapter(engine, lora_rank)
+                *(model, tokenizer, max_length, settings, mask_rule, revision),
+                **_for_adapter(engine, lora_rank, roles),
+                **({} if cache_bytes is None else {"cache_bytes": cache_bytes}),  # only for vLLM
             )
             return started
 
@@ -105,7 +110,7 @@ class RolloutWorker:
         self._shipped = threading.Condition()
         self._leases: dict[int, Lease] = {}
         self._received = ReceivedWeights()
-        self._is_unproved = False  # weights were received, and no probe has proved them yet
+        self._is_unproved = False  # weights were received but not yet proved by a probe
         self._failure: str | None = None
         self._ready: Future[int] = Future()
         self._idle_s, self._idle_since = 0.0, math.inf
@@ -114,11 +119,11 @@ class RolloutWorker:
         self._thread.start()
 
     def ready(self) -> int:
-        """Wait until the engine is up; return the process id."""
+        """Wait until the engine runs; return the process id."""
         return self._ready.result()
 
     def submit(self, leases: Sequence[Lease]) -> None:
-        """Take on leases; they are admitted in order, before the next step."""
+        """Take leases; they are admitted in order, before the next step."""
         self._post(lambda: self._admit(leases))
 
     def poll(self, wait_s: float) -> WorkerReport:
@@ -150,16 +155,16 @@ class RolloutWorker:
     ) -> float:
         """Load weights between two steps and check the probe; return the seconds of loading.
 
-        The mask model's weights (NLPO) are loaded only where they have changed.
+        Load the mask model's weights (NLPO) only if they have changed.
 
         Raises:
-            WeightsError: the probe's log-probabilities are not the learner's, or the arrays are changes to
-                weights that this worker does not have.
+            WeightsError: the probe's log-probabilities differ from the learner's, or the arrays change
+                weights that this worker lacks.
         """
         return self._call(lambda: self._load(manifest, arrays, mask_arrays))
 
     def is_between_steps(self) -> bool:
-        """Answer as soon as the engine's thread takes messages: what comes next will find it there."""
+        """Answer once the engine's thread takes messages, so that the next call finds it there."""
         return self._call(lambda: True)
 
     def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
@@ -167,17 +172,17 @@ class RolloutWorker:
         return self._call(lambda: self._receiver.join_group(group, first_rank))
 
     def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
-        """Receive weights from the learner; return why that broke off, or None.
+        """Receive weights from the learner; return why the transfer broke off, or None.
 
         The worker then generates nothing until `settle_weights` or `load_weights`.
         """
         return self._call(lambda: self._receive(manifest, handles))
 
     def settle_weights(self, manifest: WeightManifest, mask_arrays: Arrays | None = None) -> None:
-        """Check the probe of received weights, and go on. The engine takes the rest of its memory.
+        """Check the probe of received weights, and continue. The engine takes the rest of its memory.
 
         Raises:
-            WeightsError: the probe's log-probabilities are not the learner's.
+            WeightsError: the probe's log-probabilities differ from the learner's.
         """
         self._call(lambda: self._settle(manifest, mask_arrays))
 
@@ -188,16 +193,16 @@ class RolloutWorker:
     def sleep(self) -> bool:
         """Leave the GPU's memory to others until the next leases, weights or texts come.
 
-        False: the worker has something to do and ignores the call.
+        Return False if the worker is busy and ignores the call.
         """
         return self._call(self._sleep)
 
     def cancel_all(self) -> None:
-        """Forget every lease, finished or not."""
+        """Forget all leases, finished or not."""
         self._call(self._cancel)
 
     def close(self) -> None:
-        """Close the environments before the process ends: only they can end what they have started."""
+        """Close the environments before the process ends, because only they can end what they started."""
         self._call(lambda: self._play.close())
 
     def apply(self, func: Callable[..., Result], **arguments: Any) -> Result:
@@ -207,7 +212,7 @@ class RolloutWorker:
     def ping(self) -> str:
         return "pong"
 
-    # ---- below: in the engine's thread ----
+    # ---- below: run by the engine's thread ----
 
     def _run(self) -> None:
         try:
@@ -220,12 +225,12 @@ class RolloutWorker:
                     self._wait_for_mail()
                 self._take_mail()
                 self._work()
-        except Exception as error:  # a thread's exception would vanish: the next poll raises it
-            said = redact(str(error))
+        except Exception as error:  # a thread's exception would vanish, so the next poll raises it
+            reason = redact(str(error))
             if not self._ready.done():
                 is_input = isinstance(error, InputError)
                 self._ready.set_exception(
-                    InputError(said) if is_input else WorkerError(f"the engine did not start: {said}")
+                    InputError(reason) if is_input else WorkerError(f"the engine did not start: {reason}")
                 )
             with self._shipped:
                 self._failure = redact(traceback.format_exc())
@@ -240,7 +245,7 @@ class RolloutWorker:
         return cast(ReceivingEngine, self._engine)
 
     def _work(self) -> None:
-        """Advance until nothing is left to do, for some seconds at most; take messages between two steps."""
+        """Advance until no work is left, for some seconds at most; take messages between two steps."""
         if self._is_unproved:
             return
         if not self._has_work:
@@ -258,14 +263,14 @@ class RolloutWorker:
         if environment is None or isinstance(environment, SingleTurn):
             return SingleTurns()
         if isinstance(environment, ProgramSettings):
-            from rollout_workers.programs.player import Programs  # and a web server
+            from rollout_workers.programs.player import Programs  # imports a web server
 
             return Programs(environment, self._engine, self._settings, self._chat)
         environments = self._start_environments(environment)
         return Episodes(environment, environments, self._engine, self._settings, self._chat)
 
     def _advance(self) -> None:
-        """Pass requests to the engine and generations to the environments, and ship finished rollouts."""
+        """Pass requests to the engine, generations to the environments, and finished rollouts on."""
         requests, rollouts = self._play.advance(engine_is_idle=not self._engine.num_unfinished)
         for request in requests:
             self._engine.add(request)
@@ -317,15 +322,13 @@ class RolloutWorker:
     def _settle(self, manifest: WeightManifest, mask_arrays: Arrays | None) -> None:
         if mask_arrays is not None and manifest.mask_version != self._engine.mask_version:
             with timeline.span("loads weights"):
-                self._engine.load_mask(manifest, mask_arrays)
+                masking: Any = self._engine  # a `MaskingEngine`; other engines are refused before they start
+                masking.load_mask(manifest, mask_arrays)
         with timeline.span("checks weights"):
-            (got,) = self._engine.logprobs([manifest.probe.tokens])
-        worst = max(abs(a - b) for a, b in zip(got, manifest.probe.logprobs, strict=True))
-        if not worst <= manifest.probe.tolerance:  # NaN must fail too
-            raise WeightsError(
-                f"version {manifest.version} arrived wrong: the probe's log-probabilities differ by "
-                f"{worst:.3g} from the learner's, more than {manifest.probe.tolerance:g}"
-            )
+            _check(manifest, self._engine.logprobs([manifest.probe.tokens]))
+            for role, adapter in (manifest.roles or {}).items():
+                engine: Any = self._engine  # vLLM's, because no other engine has adapters
+                _check(adapter, engine.logprobs([adapter.probe.tokens], role), f" for policy/{role}")
         self._is_unproved = False
 
     def _sleep(self) -> bool:
@@ -348,7 +351,7 @@ class RolloutWorker:
         self._mailbox.put(act)
 
     def _call(self, act: Callable[[], Result]) -> Result:
-        """Let the engine's thread do `act`, and wait for the result."""
+        """Let the engine's thread run `act`, and wait for the result."""
         future: Future[Result] = Future()
 
         def answer() -> None:
@@ -365,17 +368,32 @@ class RolloutWorker:
         return future.result()
 
 
-def _for_adapter(engine: str, lora_rank: int | None) -> dict[str, int]:
-    """Return the options of an engine that serves an adapter beside the model's weights.
+def _check(manifest: WeightManifest, scored: Sequence[tuple[float, ...]], whose: str = "") -> None:
+    """Check that an engine's log-probabilities of a probe equal the learner's.
+
+    Raises:
+        WeightsError: they differ.
+    """
+    (got,), probe = scored, manifest.probe
+    worst = max(abs(a - b) for a, b in zip(got, probe.logprobs, strict=True))
+    if not worst <= probe.tolerance:  # NaN must fail, too
+        raise WeightsError(
+            f"version {manifest.version} arrived wrong{whose}: the probe's log-probabilities differ by "
+            f"{worst:.3g} from the learner's, more than {probe.tolerance:g}"
+        )
+
+
+def _for_adapter(engine: str, lora_rank: int | None, roles: tuple[str, ...]) -> dict[str, Any]:
+    """Return the options of an engine that serves an adapter, or one for each role, beside the model.
 
     Raises:
         InputError: the engine can't serve adapters.
     """
     if lora_rank is None:
         return {}
-    if engine != "vllm":
+    if not traits_of(engine).serves_adapters:
         raise InputError(
-            f"model.adapter.serve=adapter is vLLM's, and the rollout engine is {engine}; expected "
+            f"model.adapter.serve=adapter: rollout.engine={engine} does not serve adapters; expected "
             "model.adapter.serve=merged"
         )
-    return {"lora_rank": lora_rank}
+    return {"lora_rank": lora_rank, "roles": roles}

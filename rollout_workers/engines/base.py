@@ -1,4 +1,4 @@
-"""Interface between a worker and its generation engine, which the worker steps."""
+"""Interface between a worker and the generation engine that it steps."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,12 @@ class Request:
     tokens: tuple[int, ...]
     sampling: Sampling
     seed: int
+    role: str = ""  # role of the policy, if each role has its adapter
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A finished request; the fields of a `contracts.rollout.Turn` that the model made.
+    """A finished request: the fields of a `contracts.rollout.Turn` that the model made.
 
     Example: `Generation(request_id=9, tokens=(15, 2), text="6", behavior_logprobs=(-0.7, -0.1),
     versions=(4, 4), finish_reason=FinishReason.STOP)`
@@ -46,11 +47,11 @@ class Generation:
 class Undrawable(WorkerError):
     """Requests whose sampling leaves no distribution, although the model's logits are finite.
 
-    The engine has dropped them, and can go on.
+    The engine has dropped them, and can continue.
 
     Args:
         failed: the requests' ids.
-        finished: what the same step finished besides.
+        finished: other requests that the same step finished.
     """
 
     def __init__(self, failed: Collection[int], finished: Sequence[Generation]) -> None:
@@ -65,18 +66,18 @@ class Engine(Protocol):
     """Generation engine: requests go in and finish one by one; weights change between two steps."""
 
     weight_version: int
-    mask_version: int | None  # of the mask model's weights; None: there is no mask model
-    num_generated: int  # tokens since the start: a worker that hangs stops counting
+    mask_version: int | None  # version of the mask model's weights; None: no mask model
+    num_generated: int  # tokens since the start; in a hanging worker the count stands still
     tokenizer: Any
-    window: int | None  # most tokens of a context and its answer; None: no limit
+    window: int | None  # limit of a context's and its answer's tokens; None: no limit
 
     def add(self, request: Request) -> None: ...
 
     def step(self) -> list[Generation]:
-        """Advance every admitted request by one token or more; return those that finished.
+        """Advance every admitted request by one token or more; return the finished ones.
 
         Raises:
-            Undrawable: some requests failed by their own sampling; the engine goes on without them.
+            Undrawable: the sampling of some requests failed; the engine continues without them.
         """
         ...
 
@@ -84,17 +85,13 @@ class Engine(Protocol):
     def num_unfinished(self) -> int: ...
 
     def abort(self, ids: Collection[int]) -> None:
-        """Give up requests, of which some may be finished or unknown; beams may be drawn to their end."""
+        """Give up requests; some may be finished or unknown; beams may still be drawn to their end."""
         ...
 
     def abort_all(self) -> None: ...
 
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         """Replace the weights. Tokens sampled from now on carry `manifest.version`."""
-        ...
-
-    def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
-        """Replace the mask model's weights with those of version `manifest.mask_version` (NLPO)."""
         ...
 
     def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
@@ -104,21 +101,29 @@ class Engine(Protocol):
     def sleep(self) -> None:
         """Leave the GPU's memory to others until the next call, and forget keys and values.
 
-        The engine must have nothing unfinished and settings with `sleep`. On a CPU it keeps its memory.
+        The engine must be idle and have settings with `sleep`. On a CPU it keeps its memory.
         """
         ...
 
 
+class MaskingEngine(Engine, Protocol):
+    """Engine with NLPO's mask model, a second model in the engine."""
+
+    def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
+        """Replace the mask model's weights with those of version `manifest.mask_version`."""
+        ...
+
+
 class ReceivingEngine(Engine, Protocol):
-    """Engine that a learner can send weights to without Ray. Both methods return why that failed, or None."""
+    """Engine that receives a learner's weights without Ray. Both methods return why they failed, or None."""
 
     def join_group(self, group: WeightGroup, first_rank: int) -> str | None:
-        """Join a group with all processes of the engine, of ranks `first_rank` and up."""
+        """Join a group with all of the engine's processes, which get ranks from `first_rank` up."""
         ...
 
     def receive_weights(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
-        """Replace the weights by those that the learner sends; keys and values may go on sleeping.
+        """Replace the weights by those that the learner sends; keys and values may stay asleep.
 
-        After a failure the weights may be any: all must be loaded before the next step.
+        After a failure the weights are undefined, so all must be loaded before the next step.
         """
         ...

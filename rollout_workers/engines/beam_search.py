@@ -1,9 +1,9 @@
 """Search a batch of prompts with beams: the answer is the finished beam with the best score.
 
-A beam's score is its log-probability, divided by its length to the power of `length_penalty`. The search is
-that of `transformers` with `early_stopping=False`. Each step keeps the `num_beams` likeliest unfinished beams
-of a prompt. A prompt is done when it has `num_beams` finished beams and the likeliest unfinished one scores
-no better than the worst of them.
+A beam's score is its log-probability, divided by its length to the power of `length_penalty`. The search
+equals that of `transformers` with `early_stopping=False`. Each step keeps the `num_beams` likeliest
+unfinished beams of a prompt. A prompt is done when it has `num_beams` finished beams and the likeliest
+unfinished beam scores no better than the worst of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Beam:
 
     parent: "Beam | None"
     token: int
-    logprob: float  # of the token, under the unpenalised model
+    logprob: float  # the token's log-probability, by the unpenalised model
     version: int
     total: float  # log-probability of all tokens so far, with the repetition penalty
     length: int
@@ -73,10 +73,10 @@ class Search:
         return float(beam.total / beam.length**self.request.sampling.length_penalty)
 
     def advance(self, candidates: Sequence[Beam]) -> list[int]:
-        """Take a step's candidates, likeliest first; return which beams go on."""
+        """Take a step's candidates, likeliest first; return the beams that continue."""
         num_beams = self.request.sampling.num_beams
         ends = [b.token in self._end_tokens or b.length >= self._max_tokens for b in candidates]
-        # An end counts only among the likeliest; the other candidates replace beams that ended.
+        # An end counts only among the likeliest; other candidates replace the beams that ended.
         ended = [beam for beam, end in zip(candidates[:num_beams], ends[:num_beams], strict=True) if end]
         self.finished = sorted([*self.finished, *ended], key=lambda beam: -self.score(beam))[:num_beams]
         going_on = [index for index, end in enumerate(ends) if not end][:num_beams]
@@ -100,7 +100,7 @@ class BeamBatch:
             Search(request, limit, end_tokens, tokens)
             for request, limit, tokens in zip(requests, max_tokens, read, strict=True)
         ]
-        # So many candidates of a prompt leave `num_beams` to go on, even if every beam ends in every way.
+        # This number leaves `num_beams` candidates that continue, even if every beam ends in every way.
         self._num_candidates = (1 + max(1, len(end_tokens))) * requests[0].sampling.num_beams
         self._decoding, self._end_tokens, self._to_text = decoding, end_tokens, to_text
         self._newest_B: Tensor | None = None
@@ -110,7 +110,7 @@ class BeamBatch:
         return len(self._searches)
 
     def step(self, version: int) -> list[Generation]:
-        """Continue every beam by a token with weights of `version`; return the prompts that are done."""
+        """Continue every beam by a token with weights of `version`; return the finished prompts."""
         logprobs_BV = self._decoding.read(self._newest_B).log_softmax(-1)
         going_on: list[tuple[int, Beam]] = []
         first_row = 0
@@ -138,7 +138,7 @@ class BeamBatch:
             logprobs_BV,
         )
         if any(penalty != 1 for penalty in penalties):
-            seen = [(*search.read, *(each.token for each in beam.path())) for search, beam in beams]
+            seen = [(*search.read, *(step.token for step in beam.path())) for search, beam in beams]
             scores_BV = penalize_(logprobs_BV.clone(), seen, penalties)
         totals_BV = forbid_(
             scores_BV + totals_B[:, None], [search.is_too_short for search, _ in beams], self._end_tokens

@@ -1,29 +1,29 @@
-"""The rules by which `auto` becomes an engine and a number format, and by which vLLM steps."""
+"""Rules by which `auto` chooses an engine and a number format, and by which vLLM steps."""
 
+import functools
 import importlib.util
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout_workers.engines.engine_arguments import RUNNER
 from rollout_workers.settings import RolloutSettings
 
-SMALL = 10_000_000  # parameters: up to so many, transformers writes faster on a CPU (docs/results/speed.md)
+SMALL = 10_000_000  # parameters; up to this size transformers writes faster on a CPU (docs/results/speed.md)
 
 
 def choose_engine(
-    asked: str, *, is_encoder_decoder: bool, prefers_transformers: bool = False, has_vllm: bool | None = None
+    engine: str, *, is_encoder_decoder: bool, prefers_transformers: bool = False, has_vllm: bool | None = None
 ) -> str:
-    """Return the engine that `asked` means: `auto` is vLLM where it is there, knows the model, and is fast.
+    """Return the engine for `engine`: `auto` is vLLM if it is installed, knows the model, and is fast.
 
     vLLM has no encoder-decoders for text.
 
     Args:
-        prefers_transformers: both engines can do what is asked, and transformers does it faster.
+        prefers_transformers: both engines can do what the run needs, and transformers is faster.
         has_vllm: whether vLLM is installed; None: look.
     """
-    if asked != "auto":
-        return asked
+    if engine != "auto":
+        return engine
     if is_encoder_decoder or prefers_transformers:
         return "transformers"
     if has_vllm is None:
@@ -31,13 +31,13 @@ def choose_engine(
     return "vllm" if has_vllm else "transformers"
 
 
-def choose_dtype(asked: str, *, on_gpu: bool) -> str:
-    """Return the number format that `asked` means: `auto` is bfloat16 on a GPU, and float32 on a CPU.
+def choose_dtype(dtype: str, *, on_gpu: bool) -> str:
+    """Return the number format for `dtype`: `auto` is bfloat16 on a GPU, and float32 on a CPU.
 
     On a CPU float32 makes engine and learner agree. bfloat16 is faster on processors that multiply it.
     """
-    if asked != "auto":
-        return asked
+    if dtype != "auto":
+        return dtype
     return "bfloat16" if on_gpu else "float32"
 
 
@@ -45,8 +45,8 @@ def choose_dtype(asked: str, *, on_gpu: bool) -> str:
 class Stepping:
     """Choice of vLLM's model runner, and whether a step runs ahead of its results, with the reason.
 
-    The newer runner draws all tokens of a step in one kernel, the older one each seeded row in one of its
-    own. A step that runs ahead hides Python's work behind the GPU's. Its tokens are in flight when others
+    The newer runner draws all tokens of a step in one kernel, the older one each seeded row in a separate
+    kernel. A step that runs ahead hides Python's work behind the GPU's. Its tokens are in flight when others
     arrive, so weights must not change meanwhile.
 
     Example: `Stepping(is_newer=False, runs_ahead=False, why="the newer runner needs a GPU")`
@@ -73,20 +73,19 @@ def stepping(
     on_gpu: bool,
     has_mask: bool,
     serves_adapter: bool,
-    environment: Mapping[str, str] = os.environ,
+    runner: str | None,
 ) -> Stepping:
-    """Return how an engine steps. The newer runner serves what a plain synchronous run on a GPU asks for.
+    """Return how an engine steps. The newer runner serves a plain synchronous run on a GPU.
 
     Args:
         has_mask: whether the model is a twin, whose mask is written for the older runner.
-        serves_adapter: whether an adapter lies beside the model in the engine.
-        environment: a user's own VLLM_USE_V2_MODEL_RUNNER wins, except over a mask.
+        serves_adapter: whether the engine has an adapter beside the model.
+        runner: the user's VLLM_USE_V2_MODEL_RUNNER, which wins except over a mask; None: not set.
     """
     if has_mask:
         return Stepping(False, False, "algorithm=nlpo masks by the older one's interface")
-    asked = environment.get(RUNNER)
     if not on_gpu:
-        return Stepping(asked == "1", False, f"{RUNNER}=1" if asked == "1" else "there is no GPU")
+        return Stepping(runner == "1", False, f"{RUNNER}=1" if runner == "1" else "there is no GPU")
     if settings.max_staleness:
         why = "weights change while texts are written"
     elif serves_adapter:
@@ -95,13 +94,22 @@ def stepping(
         why = "top_k, top_p, min_tokens or repetition_penalty restrict the draw"
     else:
         why = ""
-    if asked is not None:
-        return Stepping(asked == "1", asked == "1" and not why, f"{RUNNER}={asked}")
+    if runner is not None:
+        return Stepping(runner == "1", runner == "1" and not why, f"{RUNNER}={runner}")
     return Stepping(not why, not why, why or "weights change only between batches")
 
 
+@functools.cache
+def users_runner() -> str | None:
+    """Return the user's VLLM_USE_V2_MODEL_RUNNER; None: not set.
+
+    The first call reads it, before an engine starts, because engines also write the variable.
+    """
+    return os.environ.get(RUNNER)
+
+
 def restricts(settings: RolloutSettings) -> bool:
-    """Tell whether a run's settings take tokens out of the model's own distribution."""
+    """Return whether a run's settings remove tokens from the model's distribution."""
     return bool(
         settings.top_k or settings.top_p < 1 or settings.min_tokens or settings.repetition_penalty != 1
     )

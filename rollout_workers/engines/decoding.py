@@ -1,8 +1,8 @@
 """Keep the keys and values of a batch of sequences, so that each step computes one token of each.
 
 Keys and values of a layer lie in one block of memory, with a row for each sequence and a column for each
-token. A new token is written into its column, and the last sequence overwrites one that ends. Neither copies
-the rest, as transformers' own cache does at every step.
+token. A new token is written into its column. The last sequence overwrites a sequence that ends. Neither
+copies the rest, as transformers' cache does at every step.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ SPARE_COLUMNS = 64  # tokens by which a full block grows
 
 
 class Decoding(Protocol):
-    """Batch of sequences as one model has read them so far."""
+    """Batch of sequences as far as one model has read them."""
 
     def read(self, tokens_B: Tensor | None) -> Tensor:
-        """Read a token of each row, None before the first; return the next one's logits, (B, V) float32."""
+        """Read a token of each row, None before the first; return the next tokens' logits, (B, V) float32."""
         ...
 
     def select(self, rows: Sequence[int]) -> None:
-        """Make row i of what was row `rows[i]`; rows may be left out or doubled."""
+        """Make row i from the old row `rows[i]`; rows may be left out or doubled."""
         ...
 
 
@@ -37,7 +37,7 @@ def begin(lm: Any, prompts: Sequence[Sequence[int]]) -> Decoding:
 
 
 def start_token(lm: Any) -> int:
-    """Return the token that an encoder-decoder model reads before its first own one."""
+    """Return the token that an encoder-decoder's decoder reads first."""
     return decoder_start(
         getattr(lm.config, "decoder_start_token_id", None), lm.generation_config.decoder_start_token_id
     )
@@ -58,7 +58,7 @@ def check_cache(config: Any) -> None:
 
 @torch.inference_mode()
 def try_out(lm: Any) -> None:
-    """Generate a token, to check that this engine can work with the model.
+    """Generate a token, to check that this engine works with the model.
 
     Raises:
         InputError: the engine can't.
@@ -129,7 +129,7 @@ class Causal:
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)[:, None]
         self._prompts = torch.tensor(rows, device=device)
         self._positions = (torch.arange(width, device=device) - (width - lengths)).clamp(min=0)
-        # None where no row is padded: without a mask the fast attention kernels apply.
+        # None if no row is padded, because without a mask the fast attention kernels apply.
         is_padded = bool((lengths < width).any())
         self._is_token = torch.arange(width, device=device) >= width - lengths if is_padded else None
         self._cache = Cache(layer_class_to_replicate=KeyValues)
@@ -150,7 +150,7 @@ class Causal:
             logits_to_keep=1,
         )
         if tokens_B is None and not self._cache.get_seq_length():
-            raise InputError("it keeps no keys and values, and would forget each token that it has read")
+            raise InputError("it keeps no keys and values, so it would forget each token that it read")
         return out.logits[:, -1].float()
 
     def select(self, rows: Sequence[int]) -> None:
@@ -163,8 +163,8 @@ class Causal:
 class EncoderDecoder:
     """Batch of an encoder-decoder model.
 
-    The encoder reads the prompts once, padded on the right: absolute positions count from their first token.
-    The responses begin with the decoder's start token in one column, so they are never padded.
+    The encoder reads the prompts once, padded on the right, because absolute positions count from the first
+    token. The responses begin with the decoder's start token in one column, so they are never padded.
     """
 
     def __init__(self, lm: Any, prompts: Sequence[Sequence[int]]) -> None:
@@ -199,11 +199,11 @@ class EncoderDecoder:
         index = torch.tensor(rows, device=states.device)
         before, after = self._prompt_of_row, [self._prompt_of_row[row] for row in rows]
         _select(self._written, rows, [i for i, row in enumerate(rows) if i != row], index)
-        # Beams of one prompt change places at every step; all attend to the same prompt.
+        # Beams of one prompt change places at every step, but all attend to the same prompt.
         moved = [i for i, prompt in enumerate(after) if i >= len(before) or before[i] != prompt]
         _select(self._prompts, rows, moved, index)
         self._prompt_of_row = after
-        # Once the prompts' keys and values are in the cache, the encoder's output only tells their shape.
+        # Once the prompts' keys and values are cached, only the shape of the encoder's output matters.
         self._encoded.last_hidden_state = states[:1].expand(len(rows), -1, -1)
         self._is_token = None if self._is_token is None else self._is_token[index]
 

@@ -1,7 +1,8 @@
-"""Collect drawn tokens and their log-probabilities from vLLM's core as arrays, without its own bookkeeping.
+"""Collect drawn tokens and their log-probabilities from vLLM's core as arrays, without its bookkeeping.
 
-vLLM makes lists of Python numbers for each request and step: token, log-probability, rank, text. Of a request
-without stop strings only its end concerns vLLM's output processor. Until then a step is two views of arrays.
+vLLM makes lists of Python numbers for each request and step: token, log-probability, rank, text. For a
+request without stop strings, vLLM's output processor needs only the end. Until then a step is two views of
+arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,10 @@ from contracts.errors import RunError
 
 @dataclass(slots=True)
 class Drawn:
-    """Tokens of one request so far, and for each step views of the arrays that vLLM made for all requests."""
+    """Tokens of one request so far, and for each step views of the arrays that vLLM made for all."""
 
     tokens: list[int] = field(default_factory=list)
-    scored: list[Any] = field(default_factory=list)  # (tokens,) of each step: those that logprobs are of
+    scored: list[Any] = field(default_factory=list)  # (tokens,) of each step: the tokens of the logprobs
     logprobs: list[Any] = field(default_factory=list)  # (tokens,) of each step
 
     def take(self, output: Any) -> None:
@@ -32,7 +33,7 @@ class Drawn:
         """Return the log-probability of each token.
 
         Raises:
-            RunError: vLLM gave others than one of each token.
+            RunError: vLLM gave other log-probabilities than one for each token.
         """
         if not self.tokens:
             return ()
@@ -41,7 +42,7 @@ class Drawn:
 
 
 def one_each(flat: Any, tokens: Sequence[int]) -> tuple[float, ...]:
-    """Return the log-probabilities in vLLM's flat record, which holds one of each of the tokens."""
+    """Return the log-probabilities in vLLM's flat record, which has one for each token."""
     _check(flat.token_ids, tokens)
     return tuple(flat.logprobs)
 
@@ -55,12 +56,12 @@ def _check(scored: Sequence[int], tokens: Sequence[int]) -> None:
 
 
 def step(engine: Any, drawn: Mapping[str, Drawn]) -> list[Any]:
-    """Make one step of vLLM's engine; return its outputs, those of `drawn` only when they end.
+    """Make one step of vLLM's engine; return its outputs, for `drawn` requests only at their end.
 
     Follow `LLMEngine.step` of vLLM 0.32 without statistics, which are off, and without multi-modal inputs.
 
     Args:
-        drawn: the requests that are collected here, by vLLM's own key; other outputs go vLLM's way.
+        drawn: the requests collected here, by vLLM's key; vLLM handles other outputs.
     """
     outputs = engine.engine_core.get_output()
     passed = []
@@ -70,7 +71,7 @@ def step(engine: Any, drawn: Mapping[str, Drawn]) -> list[Any]:
             collected.take(output)
             if not output.finished:
                 continue
-            output.new_logprobs = None  # else vLLM would look for more than these
+            output.new_logprobs = None  # otherwise vLLM would look for more
         passed.append(output)
     processed = engine.output_processor.process_outputs(
         passed, engine_core_timestamp=outputs.timestamp, weight_version=outputs.weight_version

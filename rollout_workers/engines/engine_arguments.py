@@ -1,4 +1,4 @@
-"""vLLM's engine arguments: those that a run's settings give, and those that a user adds."""
+"""vLLM's engine arguments: the run's settings give some, and a user adds others."""
 
 import difflib
 import os
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 KEY = "rollout.engine_args"
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"  # 1: vLLM's newer model runner; 0: the older one
 EACH_ALONE = "set rollout.num_workers: each worker has a whole model"
-# Arguments with which an engine computes less exactly than its dtype says
+# Arguments with which an engine computes less exactly than its dtype promises
 ROUND = frozenset({"quantization", "kv_cache_dtype"})
-# Arguments that a run decides, with what to set instead, or why nothing can be set.
+# Arguments that a run decides, with the setting to use, or the reason why none exists.
 DECIDED: Mapping[str, str] = {
     "model": "set model.path",
     "tokenizer": "set model.tokenizer",
@@ -60,9 +60,9 @@ DECIDED: Mapping[str, str] = {
     "trust_remote_code": "it would run code that comes with the model",
 }
 
-TOKENS_A_STEP = 8192  # of prompts and responses: vLLM's own choice for batches of texts
-MOST_CAPTURED = 512  # sequences in a step that runs as one CUDA graph: vLLM's own limit
-# Arguments with which a user decides about compilation and graphs.
+TOKENS_A_STEP = 8192  # tokens of prompts and responses in a step; vLLM's choice for batches of texts
+MOST_CAPTURED = 512  # sequences in a step that runs as one CUDA graph; vLLM's limit
+# Arguments by which a user decides about compilation and graphs.
 OF_COMPILATION = frozenset(
     {
         "compilation_config",
@@ -74,13 +74,13 @@ OF_COMPILATION = frozenset(
 )
 
 
-def refuse_decided(given: Mapping[str, Any]) -> None:
+def refuse_decided(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that the run decides.
 
     Raises:
-        ValueError: one of them is given; the message says what to set instead.
+        ValueError: one of them is given; the message names the setting to use.
     """
-    for name in given:
+    for name in arguments:
         why = EACH_ALONE if name.startswith("data_parallel_") else DECIDED.get(name)
         if why:
             raise ValueError(f"engine_args.{name} is not for the user to set: {why}")
@@ -89,13 +89,13 @@ def refuse_decided(given: Mapping[str, Any]) -> None:
 def engine_arguments(
     chosen: Mapping[str, Any], added: Mapping[str, Any], kind: "type[EngineArgs] | None" = None
 ) -> "EngineArgs":
-    """Return vLLM's arguments: those that the run has chosen, and those that the user adds.
+    """Return vLLM's arguments: the run's choices and the user's additions.
 
     Args:
-        kind: a class of vLLM's that has more of them; None: EngineArgs.
+        kind: a vLLM class with more arguments; None: EngineArgs.
 
     Raises:
-        InputError: vLLM knows no such argument, or refuses its value.
+        InputError: vLLM does not know an argument, or refuses its value.
     """
     from vllm.engine.arg_utils import EngineArgs
 
@@ -116,11 +116,11 @@ def engine_arguments(
 def gpu_arguments(max_concurrent: int, added: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine's arguments that only a GPU needs; they shorten its start.
 
-    Decoding runs as whole graphs of vLLM's hand-written kernels. Compiling them costs 20 s of a start and
-    saves little, since Python is the limit. The warm-up of kernels prepares top-k and top-p variants, most
-    of which no run uses; a kernel that is needed is compiled at its first step.
+    Decoding runs as whole graphs of vLLM's hand-written kernels. Compiling them costs 20 s at the start and
+    saves little, because Python is the limit. The warm-up of kernels prepares top-k and top-p variants that
+    most runs never use. A needed kernel is compiled at its first step.
 
-    A user's own arguments about compilation replace all of these, since vLLM refuses some of them together.
+    A user's arguments about compilation replace all of these, because vLLM refuses some combinations.
     """
     arguments: dict[str, Any] = {"max_num_batched_tokens": TOKENS_A_STEP}
     if "kernel_config" not in added:
@@ -135,9 +135,9 @@ def gpu_arguments(max_concurrent: int, added: Mapping[str, Any]) -> dict[str, An
 
 
 def capture_sizes(max_concurrent: int) -> list[int]:
-    """Return the numbers of sequences for which graphs are captured: powers of 2, and the most there can be.
+    """Return the numbers of sequences for which graphs are captured: powers of 2, and the highest number.
 
-    A step of fewer sequences is padded to the next size, which costs little where Python is the limit.
+    A step of fewer sequences is padded to the next size, which costs little if Python is the limit.
 
     >>> capture_sizes(512)
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
@@ -149,16 +149,16 @@ def capture_sizes(max_concurrent: int) -> list[int]:
 
 
 def prepare_environment(*, is_split: bool = False, on_gpu: bool = False, is_newer: bool = False) -> None:
-    """Set the environment variables that vLLM reads at its first import; a user's own values win.
+    """Set the environment variables that vLLM reads at its first import; a user's values win.
 
     Args:
         is_split: whether the model is split over processes of this machine, which then listen on loopback.
-        on_gpu: whether vLLM runs on a GPU, where its warnings are shown: fewer runs have tried it there.
-        is_newer: whether vLLM may take its newer model runner, which needs Triton.
+        on_gpu: whether vLLM runs on a GPU; there its warnings are shown, because fewer runs have tried it.
+        is_newer: whether vLLM may use its newer model runner, which needs Triton.
     """
     if is_split:
         stay_on_loopback(GLOO)
-    if not joins_nodes():  # NCCL reads it once, and the learner may be on another node
+    if not joins_nodes():  # NCCL reads the variable once, and the learner may be on another node
         stay_on_loopback(NCCL)
     for name, value in {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

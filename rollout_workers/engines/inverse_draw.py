@@ -1,7 +1,7 @@
-"""Draw vLLM's tokens on a CPU by one random number a row, as the transformers engine does.
+"""Draw vLLM's tokens on a CPU with one random number a row, as the transformers engine does.
 
-vLLM's own draw makes a random number for each word of the vocabulary. With 64 rows and 50,257 words that
-takes as long as the whole pass of a small model.
+vLLM's draw makes a random number for each word of the vocabulary. With 64 rows and 50,257 words this takes as
+long as the whole pass of a small model.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from rollout_workers.engines.sampling import draw
 
 
 def install_draw(runner: Any) -> None:
-    """Give the sampler of vLLM's model runner this draw, in the way in which vLLM sets its own."""
+    """Give the sampler of vLLM's model runner this draw, in the way that vLLM uses."""
     runner.sampler.topk_topp_sampler.forward = drawn
 
 
 def drawn(
     logits_BV: Tensor, generators: Mapping[int, torch.Generator], k: Tensor | None, p: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return a token of each row (B,), and all log-probabilities (B, V) that it was drawn by.
+    """Return a token of each row (B,), and all log-probabilities (B, V) from which it was drawn.
 
     Args:
-        generators: of rows with a seed of their own; other rows share torch's.
+        generators: of rows with a seed; other rows share torch's.
         k: each row's top-k (B,); None: no row has one.
         p: each row's top-p (B,); None: no row has one.
 

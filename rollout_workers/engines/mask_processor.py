@@ -1,4 +1,4 @@
-"""Apply NLPO's mask as a logits processor of vLLM, to the requests that ask for it."""
+"""Apply NLPO's mask as a vLLM logits processor, to the requests that need it."""
 
 from typing import Any, Literal, Protocol
 
@@ -12,7 +12,7 @@ MASKED = {"masked": True}  # the `extra_args` of a masked request's parameters
 
 
 class MaskModel(Protocol):
-    """Model beside the policy whose logits decide what stays."""
+    """Model beside the policy whose logits decide which tokens stay."""
 
     def mask_logits(self, rows_M: Tensor) -> Tensor:
         """Return the logits (M, V) of the batch's rows `rows_M`."""
@@ -20,11 +20,11 @@ class MaskModel(Protocol):
 
 
 class MaskProcessor:
-    """Logits processor with the interface of vLLM's `LogitsProcessor`, whose import it avoids.
+    """Remove tokens that NLPO's mask forbids, through the interface of vLLM's `LogitsProcessor`.
 
-    Row i of the logits belongs to the request at index i of the batch; vLLM tells which requests came, went
-    and moved. Temperature, top-k and top-p follow, on the remaining tokens. vLLM returns the
-    log-probabilities of the distribution that it sampled from, renormalised.
+    The class does not import vLLM's. Row i of the logits belongs to the request at index i of the batch. vLLM
+    reports which requests came, left and moved. It then applies temperature, top-k and top-p to the remaining
+    tokens. It returns the log-probabilities of the renormalised distribution from which it sampled.
     """
 
     def __init__(self, twin: MaskModel, rule: MaskRule) -> None:
@@ -41,10 +41,10 @@ class MaskProcessor:
         process_dict_updates(self._masked, batch_update, _asks_for_mask)
 
     def apply(self, logits_BV: Tensor) -> Tensor:
-        """Keep in masked rows the tokens that the mask model allows.
+        """Keep only tokens that the mask model allows, in masked rows.
 
         A token that the policy can't draw (an end token before the minimum length) first leaves the mask
-        model's distribution, so that the set always holds a token that can be drawn.
+        model's distribution. So the set always has a token that can be drawn.
         """
         if not self._masked:
             return logits_BV

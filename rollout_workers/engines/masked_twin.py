@@ -4,12 +4,12 @@
     tokens ──▶ mask   ──▶ hidden (N, H) ─┴─▶ hidden (N, 2H) ┤                          ▲
                                                             └─▶ mask's logits ──▶ MaskProcessor
 
-Both halves are the architecture's own class, made twice under prefixes of their own, so each has its own keys
-and values. A token costs two passes, where RL4LMs reads the whole text again for each token (Ramamurthy et
-al. 2023, arXiv 2210.01241).
+Both halves are the architecture's class, made twice with different prefixes, so each has separate keys and
+values. A token costs two passes, where RL4LMs reads the whole text again for each token (Ramamurthy et al.
+2023, arXiv 2210.01241).
 
-vLLM loads the plain model as far as it knows: only the loader differs. So its choices by the architecture's
-name (cache layout, attention, defaults) hold for the halves too.
+For vLLM this is the plain model; only the loader differs. So its choices by the architecture's name (cache
+layout, attention, defaults) hold for the halves, too.
 """
 
 import os
@@ -28,7 +28,7 @@ HALVES = ("policy", "mask")
 
 
 class MaskedTwin(nn.Module):
-    """Two copies of one of vLLM's causal architectures, made and called like any model of vLLM."""
+    """Two copies of one of vLLM's causal architectures, made and called like any vLLM model."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         from vllm.model_executor.model_loader.utils import initialize_model
@@ -41,22 +41,22 @@ class MaskedTwin(nn.Module):
 
     @property
     def _halves(self) -> dict[str, Any]:
-        """Return the halves by name, as Any: vLLM's models have methods beyond a module's."""
+        """Return the halves by name, as Any, because vLLM's models have more methods than a module."""
         return dict(self.named_children())
 
     def embed_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Refuse the call, which vLLM makes for multi-modal input only; every model needs the method."""
-        raise NotImplementedError("the halves have embeddings of their own")
+        """Refuse the call, which vLLM makes only for multi-modal input; every model needs the method."""
+        raise NotImplementedError("each half has separate embeddings")
 
     def forward(
         self, input_ids: Tensor, positions: Tensor, intermediate_tensors: Any = None, **inputs: Any
     ) -> Tensor:
-        """Return both halves' hidden states side by side, (N, 2H); vLLM picks the rows to sample from."""
+        """Return both halves' hidden states side by side, (N, 2H); vLLM picks the rows to sample."""
         hidden = [half(input_ids, positions, intermediate_tensors, **inputs) for half in self.children()]
         return torch.cat(hidden, dim=-1)
 
     def compute_logits(self, hidden_N2H: Tensor) -> Tensor:
-        """Return the policy's logits (N, V); the mask's are computed when a row asks for them."""
+        """Return the policy's logits (N, V); the mask's are computed only when a row needs them."""
         policy_NH, self._mask_hidden_NH = hidden_N2H.chunk(2, dim=-1)
         return self.policy.compute_logits(policy_NH.contiguous())
 
@@ -68,18 +68,18 @@ class MaskedTwin(nn.Module):
         """Load into each half the weights under its name, `policy.…` or `mask.…`; one half may be missing."""
         loaded: set[str] = set()
         for half, named in groupby(weights, key=lambda weight: weight[0].partition(".")[0]):
-            own = ((name.partition(".")[2], tensor) for name, tensor in named)
-            loaded |= {f"{half}.{name}" for name in self._halves[half].load_weights(own)}
+            weights_of_half = ((name.partition(".")[2], tensor) for name, tensor in named)
+            loaded |= {f"{half}.{name}" for name in self._halves[half].load_weights(weights_of_half)}
         return loaded
 
     def process_weights_after_loading(self) -> None:
-        """Run what some architectures do after their layers are ready."""
+        """Run the final steps of some architectures, after their layers are ready."""
         for half in self._halves.values():
             if hasattr(half, "process_weights_after_loading"):
                 half.process_weights_after_loading()
 
     def get_mamba_state_copy_funcs(self, *kinds: Any) -> Any:
-        """Return how vLLM copies the states of state-space layers; the halves' are alike."""
+        """Return how vLLM copies the states of state-space layers; both halves copy alike."""
         return self.policy.get_mamba_state_copy_funcs(*kinds)
 
 
@@ -89,14 +89,14 @@ def twin_arguments() -> dict[str, Any]:
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     arguments: dict[str, Any] = {"load_format": _twin_format()}
     if torch.cuda.is_available():
-        # Compiled code is cached by class and configuration, and contains layer names: the second half would
-        # run the first one's. Graphs of whole passes need no compiler.
+        # Compiled code is cached by class and configuration, and contains layer names, so the second half
+        # would run the first half's code. Graphs of whole passes need no compiler.
         arguments["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
     return arguments
 
 
 def install_mask(runner: Any, rule: MaskRule) -> None:
-    """Put the mask behind vLLM's own processors, so that it applies after they have forbidden tokens."""
+    """Put the mask behind vLLM's processors, so that it applies after they have forbidden tokens."""
     runner.input_batch.logitsprocs.non_argmax_invariant.append(MaskProcessor(runner.get_model(), rule))
 
 
@@ -126,7 +126,7 @@ def _twin_format() -> str:
 
         def load_weights(self, model: nn.Module, model_config: Any) -> None:
             super().load_weights(model, model_config)
-            for half in model.children():  # vLLM ties again only in a model that has one head
+            for half in model.children():  # vLLM re-ties only in a model with one head
                 maybe_retie_word_embeddings(half, model_config)
 
     return "masked_twin"

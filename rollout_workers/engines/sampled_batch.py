@@ -1,7 +1,7 @@
 """Draw the tokens of a batch of requests side by side, one token of each at every step.
 
-A row's draws depend on its own logits and its own random numbers alone, so a request gets the same answer in
-any batch.
+A row's draws depend only on its logits and its random numbers, so a request gets the same answer in any
+batch.
 """
 
 import random
@@ -29,7 +29,7 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     behavior_logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
-    num_letters: int = 0  # length of the text before the newest token; for stop strings only
+    num_letters: int = 0  # length of the text before the newest token; only for stop strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SampledBatch:
         return len(self._rows)
 
     def drop(self, ids: Collection[int]) -> None:
-        """Take requests out of the batch between two steps, unless nothing is drawn yet."""
+        """Remove requests from the batch between two steps, unless nothing is drawn yet."""
         if self._newest_B is not None:
             self._take_out([index for index, row in enumerate(self._rows) if row.request.id in ids])
 
@@ -74,8 +74,8 @@ class SampledBatch:
         """Draw a token of each row with weights of `version`; return the rows that ended.
 
         Raises:
-            Undrawable: rows failed by their own sampling, and left; the others are a token further.
-            WorkerError: the model's own logits are not finite.
+            Undrawable: the sampling of some rows failed, and they left; the other rows have one token more.
+            WorkerError: the model's logits are not finite.
         """
         raw_BV = self._decoding.read(self._newest_B)
         raw_B = raw_BV.amax(-1)
@@ -91,7 +91,7 @@ class SampledBatch:
             failed = {
                 row.request.id for row, fits in zip(self._rows, fits_B.tolist(), strict=True) if not fits
             }
-            uniform_BV = logits_BV.masked_fill(~fits_B[:, None], 0)  # a draw of these rows is not read
+            uniform_BV = logits_BV.masked_fill(~fits_B[:, None], 0)  # the draw of these rows is not read
             tokens_B, logprobs_B = sample(uniform_BV, samplings, numbers)
         for row, token, logprob in zip(self._rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
             row.tokens.append(token)
@@ -112,12 +112,12 @@ class SampledBatch:
         forbid_(logits_BV, too_short, self._end_tokens)
         if self._mask is None:
             return logits_BV
-        # The end tokens leave the mask model's distribution too, or it could allow nothing else.
+        # The end tokens must leave the mask model's distribution, too, or it could allow nothing else.
         mask_logits_BV = forbid_(self._mask.decoding.read(self._newest_B), too_short, self._end_tokens)
         return logits_BV.masked_fill(~mask_set(mask_logits_BV, self._mask.rule), float("-inf"))
 
     def _retire(self, failed: Collection[int]) -> list[Generation]:
-        """Take the rows that ended or failed out of the batch; the last ones move into their places."""
+        """Remove the rows that ended or failed from the batch; the last rows move into their places."""
         has_failed = [row.request.id in failed for row in self._rows]
         results = [
             None if fails else self._result(row) for row, fails in zip(self._rows, has_failed, strict=True)
@@ -160,7 +160,7 @@ class SampledBatch:
 
 
 def without(ended: Sequence[int], num_rows: int) -> list[int]:
-    """Return the rows that go on, in their new order: the last ones fill the gaps, the others stay.
+    """Return the remaining rows in their new order: the last ones fill the gaps, the others stay.
 
     >>> without([1, 2], 6)
     [0, 4, 5, 3]
@@ -174,7 +174,7 @@ def without(ended: Sequence[int], num_rows: int) -> list[int]:
 
 
 def _stop_string(row: Row, text: str) -> int | None:
-    """Return where a stop string begins that the newest token completed; None: there is none.
+    """Return where a stop string begins that the newest token completed; None: none.
 
     As in vLLM, stop strings that were complete within the first `min_tokens` tokens don't count.
     """

@@ -21,7 +21,7 @@ def sample(
     """Draw a token of each row; return it and its log-probability under the distribution that drew it.
 
     Args:
-        uniforms_B: one random number in [0, 1) for each row; a draw depends on it and its own logits alone.
+        uniforms_B: one random number in [0, 1) for each row; a draw depends only on it and the row's logits.
 
     Raises:
         WorkerError: a logit is NaN or infinite.
@@ -35,7 +35,7 @@ def sample(
     tokens_B = torch.empty(len(samplings), dtype=torch.long, device=device)
     logprobs_B = torch.empty(len(samplings), device=device)
     for rows in alike.values():
-        # The usual case, all rows alike, copies nothing.
+        # In the usual case all rows are alike, and nothing is copied.
         part = slice(None) if len(alike) == 1 else torch.tensor(rows, device=device)
         probabilities_BV = warp(logits_BV[part], samplings[rows[0]])
         is_greedy = samplings[rows[0]].temperature == 0
@@ -48,7 +48,7 @@ def sample(
 def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
     """Return the sampled distribution's probabilities: temperature, top-k, then top-p, renormalised.
 
-    Top-p keeps the token that crosses p (Holtzman et al. 2020). A temperature of 0 asks for the most likely
+    Top-p keeps the token that crosses p (Holtzman et al. 2020). A temperature of 0 means the most likely
     token; the probabilities are then unwarped.
     """
     if sampling.temperature == 0:
@@ -67,12 +67,12 @@ def warp(logits_BV: Tensor, sampling: Sampling) -> Tensor:
 def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """Draw a token of each row, (B,), by the inverse of its cumulative distribution.
 
-    It is the first token at which the probabilities sum to more than the row's random number in [0, 1).
+    The token is the first at which the probabilities sum to more than the row's random number in [0, 1).
 
     Raises:
         WorkerError: a probability is NaN.
     """
-    # First the block, then the token in it: one sum over a large vocabulary, in float64, takes longer
+    # Find the block first, then the token in it, because one float64 sum over a large vocabulary takes longer
     # than a small model's forward pass.
     vocab_size = probabilities_BV.shape[-1]
     whole = vocab_size // BLOCK * BLOCK
@@ -99,10 +99,10 @@ def drawable_rows(logits_BV: Tensor, samplings: Sequence[Sampling]) -> Tensor:
 
 
 def check_finite(of_rows: Tensor) -> None:
-    """Check a value of each row.
+    """Check one value for each row.
 
     Raises:
-        WorkerError: one is NaN or infinite.
+        WorkerError: a value is NaN or infinite.
     """
     if not bool(of_rows.isfinite().all()):
         raise WorkerError(
@@ -113,7 +113,7 @@ def check_finite(of_rows: Tensor) -> None:
 def _first_beyond(parts_BK: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
     """Return each row's first part at which the sum exceeds the target, and the target's rest within it."""
     cumulative_BK = parts_BK.cumsum(-1)
-    # Sums are rounded: no draw may fall behind the last part with a probability.
+    # Because sums are rounded, no draw may fall behind the last part with a probability.
     last_B1 = cumulative_BK[:, -1:]
     target_B1 = torch.minimum(target_B1, last_B1.nextafter(torch.zeros_like(last_B1)))
     part_B1 = torch.searchsorted(cumulative_BK, target_B1, right=True)
@@ -133,7 +133,7 @@ def forbid_(logits_BV: Tensor, rows: Sequence[bool], tokens: Sequence[int]) -> T
 def penalize_(scores_BV: Tensor, seen: Sequence[Sequence[int]], penalties: Sequence[float]) -> Tensor:
     """Lower the scores of the tokens that each row has seen, in place; return the same tensor.
 
-    A score below 0 is multiplied by the row's penalty, one above 0 divided by it, as in transformers.
+    A negative score is multiplied by the row's penalty, a positive one divided by it, as in transformers.
 
     >>> penalize_(torch.tensor([[2.0, -1.0, 3.0]]), [(0, 1, 1)], [2.0])
     tensor([[ 1., -2.,  3.]])
@@ -147,5 +147,5 @@ def penalize_(scores_BV: Tensor, seen: Sequence[Sequence[int]], penalties: Seque
 
 
 def with_special_tokens(rule: MaskRule, tokenizer: Any) -> MaskRule:
-    """Return the rule, with the tokenizer's special tokens allowed if it asks for that."""
+    """Return the rule; allow the tokenizer's special tokens if the rule keeps them."""
     return replace(rule, always=tuple(tokenizer.all_special_ids)) if rule.keep_special else rule

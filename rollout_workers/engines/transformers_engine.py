@@ -1,4 +1,4 @@
-"""Generate with transformers alone, for encoder-decoder models or where vLLM is not installed.
+"""Generate with transformers, for encoder-decoder models or without vLLM.
 
 Requests run in batches of prompts of similar length. Finished rows leave their batch, and the next batch
 starts when the last row has left.
@@ -20,21 +20,21 @@ from rollout_workers.engines.base import Arrays, Generation, Request
 from rollout_workers.engines.beam_search import BeamBatch
 from rollout_workers.engines.choice import choose_dtype
 from rollout_workers.engines.decoding import begin, check_cache, start_token, try_out
-from rollout_workers.engines.reloading import as_tensor
 from rollout_workers.engines.sampled_batch import Mask, SampledBatch
 from rollout_workers.engines.sampling import with_special_tokens
 from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
+from rollout_workers.weights.reloading import as_tensor
 
 
 class TransformersEngine:
     """`rollout_workers.engines.base.Engine` on a Hugging Face model, causal or encoder-decoder.
 
-    An encoder-decoder's encoder reads the requests' tokens, and its decoder generates behind its start token.
+    An encoder-decoder's encoder reads the requests' tokens, and its decoder generates after its start token.
     The engine uses only the end tokens of the model's generation settings.
 
     Args:
-        device: where it computes; None: on a GPU, if there is one.
+        device: on which it computes; None: a GPU, if there is one.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class TransformersEngine:
 
         if settings.engine_args:
             raise InputError(
-                f"rollout.engine_args={settings.engine_args} is for vLLM, and this run generates with "
+                f"rollout.engine_args={settings.engine_args} is for vLLM, but this run generates with "
                 "transformers; expected no engine_args"
             )
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         dtype = getattr(torch, choose_dtype(settings.dtype, on_gpu=device != "cpu"))
         self._lm = _load(model, revision, dtype, device)
         self._mask_lm = None if mask_rule is None else copy.deepcopy(self._lm)
-        self._device = self._lm.device  # where it computes; asleep, the model lies on the host
+        self._device = self._lm.device  # device of the computation; asleep, the model is on the host
         self.tokenizer: Any = AutoTokenizer.from_pretrained(
             tokenizer, revision=revision if tokenizer == model else None, trust_remote_code=False
         )
@@ -124,7 +124,7 @@ class TransformersEngine:
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self._mask_lm is None:
-            raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
+            raise InputError("weights came for a mask model, but the engine was started without a mask_rule")
         self._move_to(self._device)
         _copy_into(self._mask_lm, manifest, arrays)
         self.mask_version = manifest.mask_version
@@ -136,7 +136,7 @@ class TransformersEngine:
 
     def sleep(self) -> None:
         self._move_to(torch.device("cpu"))
-        torch.cuda.empty_cache()  # does nothing where CUDA was not used
+        torch.cuda.empty_cache()  # does nothing without CUDA
 
     def _move_to(self, device: torch.device) -> None:
         for lm in (self._lm, self._mask_lm):
@@ -155,7 +155,7 @@ class TransformersEngine:
         return tuple(logprobs_LV.gather(-1, tokens[0, 1:, None]).squeeze(-1).tolist())
 
     def _next_requests(self) -> list[Request]:
-        """Choose a batch around the oldest request: of its kind, and of similar length."""
+        """Choose a batch around the oldest request: requests of the same kind and of similar length."""
         oldest = self._waiting[0]
         size = max(1, self._max_concurrent // oldest.sampling.num_beams)
         alike = [request for request in self._waiting if _kind(request) == _kind(oldest)]
@@ -183,7 +183,7 @@ class TransformersEngine:
         """Return how many tokens the model can generate for a request."""
         if self.window is None:
             return request.sampling.max_tokens
-        if self._lm.config.is_encoder_decoder:  # prompt and response have a window each
+        if self._lm.config.is_encoder_decoder:  # prompt and response have separate windows
             return self.window if len(request.tokens) <= self.window else 0
         return self.window - len(request.tokens)
 
@@ -198,7 +198,7 @@ def _load(path: str, revision: str | None, dtype: torch.dtype, device: str) -> A
         lm = kind.from_pretrained(path, revision=revision, dtype=dtype, trust_remote_code=False).eval()
     fuse_activations(lm)
     lm = lm.to(torch.device(device))
-    try_out(lm)  # refused now rather than at the first request
+    try_out(lm)  # fails now rather than at the first request
     return lm
 
 
@@ -210,21 +210,21 @@ def _copy_into(lm: Any, manifest: WeightManifest, arrays: Arrays) -> None:
 
 
 def _kind(request: Request) -> tuple[int, bool]:
-    """Return what requests of one batch share: the number of beams, and whether they are masked."""
+    """Return the properties that requests of one batch share: number of beams, and masking."""
     return request.sampling.num_beams, request.sampling.masked
 
 
 def _check_sampling(sampling: Sampling, mask_rule: MaskRule | None) -> None:
     if sampling.masked and mask_rule is None:
         raise InputError(
-            "masked sampling was asked for, and the engine was started without a mask_rule: "
+            "masked sampling was requested, but the engine was started without a mask_rule: "
             "only runs of algorithm=nlpo have a mask"
         )
     if sampling.num_beams == 1:
         return
     if sampling.temperature != 0 or sampling.masked or sampling.stop or sampling.ignore_eos:
         raise InputError(
-            f"beam search with {sampling.num_beams} beams takes temperature 0, no mask and no stop strings; "
+            f"beam search with {sampling.num_beams} beams needs temperature 0, no mask and no stop strings; "
             f"got temperature {sampling.temperature:g}, masked={sampling.masked}, "
             f"stop={list(sampling.stop)}, ignore_eos={sampling.ignore_eos}"
         )

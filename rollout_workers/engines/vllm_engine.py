@@ -1,8 +1,8 @@
 """Step vLLM's engine: admission, shipping and new weights happen between two steps.
 
-The engine lives in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0): it starts in half the time of a separate
-process, and its model can be reached to load weights. Where it is split over several GPUs, each part has a
-process, which vLLM starts and ends.
+The engine lives in this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). So it starts in half the time of a
+separate process, and its model can be reached to load weights. If it is split over several GPUs, vLLM starts
+and ends a process for each part.
 """
 
 import gc
@@ -19,22 +19,22 @@ from contracts.processes.working_folder import off_the_path_of_children
 from contracts.rollout import FinishReason, MaskRule, Sampling
 from contracts.weights import WeightGroup, WeightManifest
 from rollout_workers.engines.base import Arrays, Generation, Request
-from rollout_workers.engines.choice import choose_dtype, stepping
-from rollout_workers.engines.direct_loading import DirectLoader
+from rollout_workers.engines.choice import choose_dtype, stepping, users_runner
 from rollout_workers.engines.drawn_tokens import Drawn, one_each, step
 from rollout_workers.engines.engine_arguments import engine_arguments, gpu_arguments, prepare_environment
 from rollout_workers.engines.inverse_draw import install_draw
 from rollout_workers.engines.mask_processor import MASKED
 from rollout_workers.engines.masked_twin import install_mask, twin_arguments
-from rollout_workers.engines.reloading import as_tensor, reload_in_ranks, reload_model
 from rollout_workers.engines.sampling import with_special_tokens
-from rollout_workers.engines.served_adapter import adapter_arguments, replace_adapter
-from rollout_workers.engines.weight_transfer import WeightReceiver
 from rollout_workers.engines.written_text import WrittenText
 from rollout_workers.settings import RolloutSettings
+from rollout_workers.weights.direct_loading import DirectLoader
+from rollout_workers.weights.reloading import as_tensor, reload_in_ranks, reload_model
+from rollout_workers.weights.served_adapter import adapter_arguments, replace_adapters
+from rollout_workers.weights.weight_transfer import WeightReceiver
 
-SCORED = "scored-"  # begins the ids of requests that are scored, not generated
-REHEARSED = 24  # tokens, as a probe has
+SCORED = "scored-"  # prefix of the ids of requests that are scored, not generated
+REHEARSED = 24  # tokens, as in a probe
 
 
 @dataclass(slots=True)
@@ -43,13 +43,16 @@ class _Active:
 
     key: str
     spans: list[tuple[int, int]]
-    drawn: Drawn | None  # its tokens so far; None: vLLM looks for stop strings in them
+    drawn: Drawn | None  # its tokens so far; None: vLLM searches them for stop strings
 
 
 class VLLMEngine:
-    """`rollout_workers.engines.base.Engine` on vLLM's own LLMEngine; with a mask rule, on a twin.
+    """`rollout_workers.engines.base.Engine` on vLLM's LLMEngine; with a mask rule, on a twin.
 
-    With `lora_rank`, new versions are adapters of at most that rank, beside the model's own weights.
+    With `lora_rank`, new versions are adapters of at most that rank beside the model's weights: one, or one
+    for each of `roles`.
+
+    `cache_bytes` limits keys and values on each GPU; without it vLLM measures the free memory.
     """
 
     def __init__(
@@ -61,16 +64,24 @@ class VLLMEngine:
         mask_rule: MaskRule | None = None,
         revision: str | None = None,
         lora_rank: int | None = None,
+        roles: tuple[str, ...] = (),
+        cache_bytes: int | None = None,
     ) -> None:
         is_split, on_gpu = settings.tensor_parallel_size > 1, torch.cuda.is_available()
         masks, adapts = mask_rule is not None, bool(lora_rank)
-        steps = stepping(settings, on_gpu=on_gpu, has_mask=masks, serves_adapter=adapts)
+        steps = stepping(
+            settings, on_gpu=on_gpu, has_mask=masks, serves_adapter=adapts, runner=users_runner()
+        )
         prepare_environment(is_split=is_split, on_gpu=on_gpu, is_newer=steps.is_newer)
-        chosen = chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision, lora_rank)
+        chosen = chosen_arguments(model, tokenizer, max_length, settings, mask_rule, revision)
+        if lora_rank:
+            chosen |= adapter_arguments(lora_rank, max(1, len(roles)))
         chosen["async_scheduling"] = steps.runs_ahead
+        if on_gpu:
+            chosen["kv_cache_memory_bytes"] = cache_bytes
         self._engine = _start(engine_arguments(chosen, settings.engine_args))
         self._is_parallel = is_split
-        if not self._is_parallel:  # else the model is in other processes
+        if not self._is_parallel:  # otherwise the model is in other processes
             runner = self._engine.model_executor.driver_worker.worker.model_runner
             if mask_rule:
                 install_mask(runner, with_special_tokens(mask_rule, self._engine.get_tokenizer()))
@@ -87,9 +98,10 @@ class VLLMEngine:
             None if self._is_parallel else partial(self._load_half, "policy"),
             "policy" if mask_rule else "",
         )
-        self._adapter: Any = None  # vLLM's handle of the last loaded adapter
+        self.roles = roles
+        self._adapters: dict[str, Any] = {}  # vLLM's handles of the last loaded adapters, by role
         self._active: dict[str, _Active] = {}
-        self._drawn: dict[str, Drawn] = {}  # by vLLM's key, which differs from a request's
+        self._drawn: dict[str, Drawn] = {}  # by vLLM's key, which differs from a request's id
         self._stashed: list[Generation] = []
         self._num_loads = 0
         self.weight_version = 0
@@ -98,7 +110,7 @@ class VLLMEngine:
         self._rehearse()
 
     def _rehearse(self) -> None:
-        """Score a text as probes do: vLLM compiles a function at the first, and a push would wait for it."""
+        """Score a text like a probe: vLLM compiles a function at the first, which would delay a push."""
         self.logprobs([(0,) * min(REHEARSED, (self.window or REHEARSED + 1) - 1)])
 
     def add(self, request: Request) -> None:
@@ -109,12 +121,13 @@ class VLLMEngine:
         """
         _check_sampling(request.sampling, has_mask=self.mask_version is not None)
         self._wake()
-        # The salt keeps prefixes that old weights computed, of either model, from use under new ones.
-        # A version comes twice, with other weights, where a run went back to a checkpoint.
+        # The salt prevents the use of prefixes that either model computed with old weights. A version comes
+        # twice, with other weights, if a run went back to a checkpoint.
         prompt = {"prompt_token_ids": list(request.tokens), "cache_salt": f"load {self._num_loads}"}
         key = str(request.id)
         parameters = sampling_parameters(request.sampling, request.seed)
-        vllms_key = self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
+        adapter = self._adapters.get(request.role if self.roles else "")
+        vllms_key = self._engine.add_request(key, prompt, parameters, lora_request=adapter)
         drawn = None if request.sampling.stop else Drawn()
         self._active[key] = _Active(vllms_key, [(0, self.weight_version)], drawn)
         if drawn is not None:
@@ -143,8 +156,8 @@ class VLLMEngine:
     def load_weights(self, manifest: WeightManifest, arrays: Arrays) -> None:
         self._wake()
         self._drain()
-        if manifest.adapter is not None:
-            self._adapter = replace_adapter(self._engine, manifest, arrays)
+        if manifest.adapter is not None or manifest.roles is not None:
+            self._adapters = replace_adapters(self._engine, manifest, arrays)
         else:
             self._reload("policy", manifest, arrays)
         self._note_version(manifest)
@@ -162,13 +175,14 @@ class VLLMEngine:
 
     def load_mask(self, manifest: WeightManifest, arrays: Arrays) -> None:
         if self.mask_version is None:
-            raise InputError("weights came for a mask model, and the engine was started without a mask_rule")
+            raise InputError("weights came for a mask model, but the engine was started without a mask_rule")
         self._wake()
         self._reload("mask", manifest, arrays)
         self.mask_version = manifest.mask_version
         self._num_loads += 1
 
-    def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+    def logprobs(self, texts: Sequence[tuple[int, ...]], role: str = "") -> list[tuple[float, ...]]:
+        """Return the log-probabilities; if roles have adapters, by this role's adapter, or without any."""
         from vllm import SamplingParams
 
         self._wake()
@@ -178,7 +192,7 @@ class VLLMEngine:
         waiting = {f"{SCORED}{index}": index for index in range(len(texts))}
         for key, index in waiting.items():
             prompt = {"prompt_token_ids": list(texts[index])}
-            self._engine.add_request(key, prompt, parameters, lora_request=self._adapter)
+            self._engine.add_request(key, prompt, parameters, lora_request=self._adapters.get(role))
         logprobs: dict[int, tuple[float, ...]] = {}
         while len(logprobs) < len(texts):
             if not self._engine.has_unfinished_requests():
@@ -189,12 +203,12 @@ class VLLMEngine:
                 if output.request_id in waiting:
                     index = waiting[output.request_id]
                     logprobs[index] = one_each(output.prompt_logprobs, texts[index][1:])
-                else:  # other requests go on meanwhile; what they finish is handed out later
+                else:  # other requests continue meanwhile; their generations are handed out later
                     self._stashed.append(self._generation(output))
         return [logprobs[index] for index in range(len(texts))]
 
     def sleep(self) -> None:
-        """Move the weights to the host's memory; drop keys and values, with the prefixes among them."""
+        """Move the weights to the host's memory; drop keys and values, including kept prefixes."""
         if not self._engine.is_sleeping():
             self._drain()
             self._engine.sleep(level=1)
@@ -203,7 +217,7 @@ class VLLMEngine:
         return step(self._engine, self._drawn)
 
     def _drain(self) -> None:
-        """Wait for a step that runs ahead of requests that have ended: it still reads weights and cache."""
+        """Wait for a step that runs ahead of ended requests, because it still reads weights and cache."""
         core = getattr(self._engine.engine_core, "engine_core", None)  # None: in another process
         while core is not None and core.batch_queue and not self._engine.has_unfinished_requests():
             self._outputs()
@@ -215,7 +229,7 @@ class VLLMEngine:
         return active
 
     def _wake(self, part: str | None = None) -> None:
-        """Wake what still sleeps: all of it, or only the weights, which leaves a push more room.
+        """Wake all that sleeps, or only the weights, which leaves a push more room.
 
         Args:
             part: vLLM's word, `weights`; None: everything.
@@ -271,7 +285,7 @@ class VLLMEngine:
 
 
 def vllm_activations() -> tuple[type[torch.nn.Module], ...]:
-    """Return vLLM's GELUs in their tanh form, which are eight operations on a CPU."""
+    """Return vLLM's tanh-form GELUs, which are eight operations on a CPU."""
     from vllm.model_executor.layers.activation import FastGELU, NewGELU
 
     return NewGELU, FastGELU
@@ -284,7 +298,6 @@ def chosen_arguments(
     settings: RolloutSettings,
     mask_rule: MaskRule | None,
     revision: str | None,
-    lora_rank: int | None,
 ) -> dict[str, Any]:
     """Return the engine's arguments that follow from the run's settings and from the machine."""
     on_gpu = torch.cuda.is_available()
@@ -293,27 +306,26 @@ def chosen_arguments(
         "tokenizer": tokenizer,
         "revision": revision,
         "tokenizer_revision": revision if tokenizer == model else None,
-        "max_model_len": max_length or -1,  # -1: as much of the model's window as the cache can hold
+        "max_model_len": max_length or -1,  # -1: as much of the model's window as fits the cache
         "max_num_seqs": settings.max_concurrent,
         "dtype": choose_dtype(settings.dtype, on_gpu=on_gpu),
         "enforce_eager": not on_gpu,
         "gpu_memory_utilization": settings.gpu_memory_utilization,
         "kv_cache_memory_bytes": None if on_gpu else round(settings.kv_cache_gib * 2**30),
-        # The sampled distribution, after temperature, top-k and top-p: the behaviour policy.
+        # The behaviour policy is the sampled distribution, after temperature, top-k and top-p.
         "logprobs_mode": "processed_logprobs",
         "enable_prefix_caching": True,
         "enable_sleep_mode": settings.sleep and on_gpu,  # refused on a CPU, where sleep() frees nothing
-        # With seeds, a prompt read in two chunks rewinds the request's random generator, which only
-        # CUDA's can do: elsewhere a prompt is always read whole.
+        # With seeds, a prompt read in two chunks rewinds the request's random generator, which only CUDA's
+        # can do. Elsewhere a prompt is always read whole.
         "enable_chunked_prefill": on_gpu,
         "disable_log_stats": True,
-        "generation_config": "vllm",  # the run's settings alone decide how tokens are drawn
+        "generation_config": "vllm",  # only the run's settings decide how tokens are drawn
         "seed": 0,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "distributed_executor_backend": "mp" if settings.tensor_parallel_size > 1 else None,
         **(twin_arguments() if mask_rule else {}),
         **(gpu_arguments(settings.max_concurrent, settings.engine_args) if on_gpu else {}),
-        **(adapter_arguments(lora_rank) if lora_rank else {}),
     }
 
 
@@ -321,11 +333,11 @@ def _start(arguments: Any) -> Any:
     """Start vLLM's engine.
 
     Raises:
-        InputError: vLLM serves no adapters for this architecture.
+        InputError: vLLM does not serve adapters for this architecture.
     """
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    gc.freeze()  # vLLM collects several times as it starts: not what its imports made
+    gc.freeze()  # vLLM collects garbage at its start, but not what its imports made
     try:
         with off_the_path_of_children():
             return LLMEngine.from_engine_args(arguments)
@@ -352,20 +364,20 @@ def token_versions(spans: list[tuple[int, int]], num_tokens: int) -> tuple[int, 
 def _check_sampling(sampling: Sampling, has_mask: bool) -> None:
     if sampling.masked and not has_mask:
         raise InputError(
-            "masked sampling was asked for, and the engine was started without a mask_rule: "
+            "masked sampling was requested, but the engine was started without a mask_rule: "
             "only runs of algorithm=nlpo have a mask"
         )
     if sampling.num_beams > 1:
         raise InputError(
-            f"vLLM has no beam search, and {sampling.num_beams} beams were asked for: "
+            f"vLLM has no beam search, but {sampling.num_beams} beams were requested: "
             "set rollout.engine=transformers, or one beam"
         )
 
 
 def sampling_parameters(sampling: Sampling, seed: int) -> Any:
-    """Return vLLM's parameters for a request; `logprobs=0` asks for the sampled token's log-probability.
+    """Return vLLM's parameters for a request; `logprobs=0` requests the sampled token's log-probability.
 
-    vLLM adds the end tokens: the tokenizer's, and all that the model's generation config names.
+    vLLM adds the end tokens: the tokenizer's, and all in the model's generation config.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind

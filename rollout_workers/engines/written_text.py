@@ -1,7 +1,7 @@
-"""The text of generated tokens: without special tokens, but with the marks of thoughts among these.
+"""The text of generated tokens: without special tokens, except the marks of thoughts.
 
 Some models mark thoughts with special tokens: `[THINK]`, `<|inner_prefix|>`, gpt-oss's channels. A reward
-must see them, or it takes the thought for the answer.
+must see them, or it mistakes the thought for the answer.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ OF_CHANNELS = (CHANNEL, "<|message|>", "<|constrain|>", "<|start|>", "<|end|>")
 class WrittenText:
     """Decoder of a tokenizer's generated tokens.
 
-    Example: `WrittenText(tokenizer)(tokens)` is "[THINK]2 + 2[/THINK]4" where the marks are special tokens.
+    Example: `WrittenText(tokenizer)(tokens)` is "[THINK]2 + 2[/THINK]4" if the marks are special tokens.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         added = getattr(tokenizer, "added_tokens_decoder", {})
-        special = {token: str(each) for token, each in added.items() if each.special}
+        special = {token: str(added_token) for token, added_token in added.items() if added_token.special}
         marks = OF_CHANNELS if CHANNEL in special.values() else ()
         kept = {token for token, text in special.items() if MARK.fullmatch(text) or text in marks}
         self._left_out = set(special) - kept if kept else None

@@ -1,4 +1,4 @@
-"""Built-in environments by name; a user's own is `package.module:Class`."""
+"""Built-in environments by name; a user's is `package.module:Class`."""
 
 ENVIRONMENTS = {
     "single_turn": "rollout_workers.environments.single_turn:SingleTurn",
@@ -7,6 +7,8 @@ ENVIRONMENTS = {
     "textworld": "rollout_workers.environments.textworld:TextWorld",
     "textarena": "rollout_workers.environments.textarena:TextArena",
     "gymnasium_text": "rollout_workers.environments.gymnasium_text:GymnasiumText",
+    "openenv": "rollout_workers.environments.openenv:OpenEnv",
+    "open_reward": "rollout_workers.environments.open_reward:OpenReward",
     "program": "rollout_workers.environments.program:Program",
     "verifiers": "rollout_workers.environments.verifiers:Verifiers",
 }

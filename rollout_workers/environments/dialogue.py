@@ -1,4 +1,4 @@
-"""A talk of several turns with a partner: the model's own copy, a frozen model, or one of your own."""
+"""A talk of several turns with a partner: the model's copy, a frozen model, or a user's class."""
 
 import re
 from collections.abc import Mapping
@@ -18,32 +18,34 @@ from rollout_workers.environments.partners import Partner, check_partner, heard_
 class Dialogue(EnvironmentSettings):
     """Settings of dialogues: the prompt is the talk so far; model and partner take turns, the model first.
 
-    Rewards are the reward servers': for the whole talk, or with `reward_at=turn` for each answer.
+    The reward servers give rewards: for the whole talk, or with `reward_at=turn` for each answer.
 
     Example: `environment=dialogue environment.partner=frozen environment.partner_options={model: gpt2}`
     """
 
     max_turns: int = Field(default=4, ge=1)
-    reply_end: str = " <EOU>"  # the separator, unless given
+    reply_end: str = " <EOU>"  # the separator, unless set
     separator: str = "<EOU>"  # ends an utterance; "": each answer is one utterance
-    partner: str = "self"  # or frozen, or package.module:Class of your own with reply(history, seed)
+    partner: str = "self"  # self, frozen, or a user's package.module:Class with reply(history, seed)
     partner_options: dict[str, Any] = Field(default_factory=dict)
     end_phrases: Strings = ()  # the partner ends the talk by saying one of them, or nothing
 
     @model_validator(mode="before")
     @classmethod
-    def _close_answers_as_the_prompt_does(cls, given: Any) -> Any:
-        """Set `reply_end` to the separator, which so ends an answer that hit its token limit, too.
+    def _close_answers_as_the_prompt_does(cls, options: Any) -> Any:
+        """Set `reply_end` to the separator, so that it also ends an answer that hit its token limit.
 
-        A talk with the model's own copy has two speakers of one kind, for which no chat template has a place.
+        A talk with the model's copy has two speakers of one kind, for which no chat template has a place.
         """
-        if not isinstance(given, Mapping):
-            return given
-        separator = given.get("separator", cls.model_fields["separator"].default)
-        given = {"reply_end": f" {separator}" if separator else "", **given}
-        with_copy = given.get("partner", cls.model_fields["partner"].default) == "self"
+        if not isinstance(options, Mapping):
+            return options
+        separator = options.get("separator", cls.model_fields["separator"].default)
+        options = {"reply_end": f" {separator}" if separator else "", **options}
+        with_copy = options.get("partner", cls.model_fields["partner"].default) == "self"
         return (
-            {**given, "template": "plain"} if with_copy and given.get("template", "auto") == "auto" else given
+            {**options, "template": "plain"}
+            if with_copy and options.get("template", "auto") == "auto"
+            else options
         )
 
     @model_validator(mode="after")
@@ -56,7 +58,7 @@ class Dialogue(EnvironmentSettings):
             raise ValueError("memory=0 with partner=self: the copy would hear nothing; expected 1 or more")
         if self.partner == "self" and self.template == "chat":
             raise ValueError(
-                "template=chat with partner=self: a chat template has one assistant, and two would speak; "
+                "template=chat with partner=self: a chat template has one assistant, but two would speak; "
                 "expected template=plain, or another partner"
             )
         check_partner(self.partner, self.partner_options)
@@ -64,9 +66,9 @@ class Dialogue(EnvironmentSettings):
 
     def laid_out(self, by_template: bool) -> Self:
         """Return settings for a model with or without a chat template, whose marks replace the separator."""
-        found = super().laid_out(by_template)
+        settings = super().laid_out(by_template)
         is_changed = self.template == "auto" and by_template
-        return found.model_copy(update={"separator": "", "reply_end": ""}) if is_changed else found
+        return settings.model_copy(update={"separator": "", "reply_end": ""}) if is_changed else settings
 
     def make(self) -> Environment:
         by_template = self.template == "chat"
@@ -74,20 +76,20 @@ class Dialogue(EnvironmentSettings):
 
 
 class _Talk:
-    """Talk as a list of utterances; `overhear` brings those of the model's own copy."""
+    """Talk as a list of utterances; `overhear` adds those of the model's copy."""
 
     def __init__(self, settings: Dialogue, partner: Partner | None) -> None:
         self._settings, self._partner = settings, partner
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         separator = self._settings.separator
-        said = prompt.text.split(separator) if separator else [prompt.text]
+        utterances = prompt.text.split(separator) if separator else [prompt.text]
         if prompt.messages:
             spoken = [message for message in prompt.messages if message["role"] not in SYSTEM_ROLES]
-            said = [str(message.get("content") or "") for message in spoken]
-        self._history = [utterance.strip() for utterance in said if utterance.strip()]
+            utterances = [str(message.get("content") or "") for message in spoken]
+        self._history = [utterance.strip() for utterance in utterances if utterance.strip()]
         self._seed = seed
-        self._lengths: list[int] = []  # of the model's answers, in words
+        self._lengths: list[int] = []  # words in each of the model's answers
         self._num_cut = 0
         return Observation(prompt.text, messages=tuple(prompt.messages))
 
@@ -99,18 +101,18 @@ class _Talk:
         if self._partner is None:
             return Step(Observation("", by_model=True), info=self._info())
         seed = utterance_seed(self._seed, len(self._lengths))
-        said = heard_from(self._partner, self._settings.partner, self._history, seed)
-        heard, _ = self._first_utterance(said)
+        reply = heard_from(self._partner, self._settings.partner, self._history, seed)
+        heard, _ = self._first_utterance(reply)
         self._history.append(heard)
         mark = f" {self._settings.separator}" if self._settings.separator else ""
         before = (
             "" if self._settings.template == "chat" else " "
-        )  # plain texts go on as words in a sentence do
+        )  # plain texts continue like words in a sentence
         observation = Observation(f"{before}{heard}{mark}" if heard else "")
         return Step(observation, terminated=self._ends(heard), info=self._info())
 
     def overhear(self, text: str) -> bool:
-        """Add the words of a partner that is the model's copy; return whether they end the talk."""
+        """Add the words of the model's copy; return whether they end the talk."""
         heard, _ = self._first_utterance(text)
         self._history.append(heard)
         return self._ends(heard)
@@ -121,8 +123,8 @@ class _Talk:
     def _first_utterance(self, text: str) -> tuple[str, str]:
         """Split a text into the first utterance and the rest behind the separator, which does not count."""
         separator = self._settings.separator
-        said, _, rest = text.partition(separator) if separator else (text, "", "")
-        return said.strip(), rest.strip()
+        utterance, _, rest = text.partition(separator) if separator else (text, "", "")
+        return utterance.strip(), rest.strip()
 
     def _ends(self, heard: str) -> bool:
         return not heard or any(_says(heard, phrase) for phrase in self._settings.end_phrases)
@@ -145,7 +147,7 @@ def _says(utterance: str, phrase: str) -> bool:
 
 
 def utterance_seed(seed: int, number: int) -> int:
-    """Return the seed of the partner's utterance `number`, from 1 on.
+    """Return the seed of the partner's utterance `number`, counted from 1.
 
     >>> utterance_seed(7, 1) == utterance_seed(7, 1) != utterance_seed(7, 2)
     True

@@ -1,4 +1,4 @@
-"""Your own environment by what makes it: a function or a class without arguments, given from Python."""
+"""A user's environment from a Python function or class without arguments that makes it."""
 
 from functools import cached_property
 from typing import Any, cast
@@ -11,22 +11,22 @@ from rollout_workers.environments.gymnasium_text import GymnasiumText
 
 
 class Factory(EnvironmentSettings):
-    """Environment of `whetstone.train(environment=make_game)`: each episode's process calls it once."""
+    """Environment of `whetstone.train(environment=f)`; each episode's process calls `f` once."""
 
     factory: str  # an address: object:make_game@…, or package.module:make_game
 
     @cached_property
     def rewards_itself(self) -> bool:  # type: ignore[override]
-        """Return whether the made environment says so; Gymnasium's always does."""
+        """Return the made environment's `rewards_itself`; a Gymnasium environment always rewards."""
         try:
             made = self._made()
-        except InputError:  # `check` raises it, where the environment is needed
+        except InputError:  # `check` raises it if the environment is needed
             return True
         self._close(made)
         return bool(getattr(made, "rewards_itself", _is_gymnasium(made)))
 
     def check(self) -> None:
-        """Make an environment and close it: only then its kind and its spaces are known."""
+        """Make an environment and close it, because only then its type and its spaces are known."""
         self._close(self.make())
 
     def make(self) -> Environment:
@@ -44,7 +44,7 @@ class Factory(EnvironmentSettings):
             raise InputError(f"{self._where}: it raised {type(error).__name__}: {error}") from error
 
     def _close(self, made: Any) -> None:
-        if callable(self._maker):  # else it is the only one
+        if callable(self._maker):  # otherwise it is the only one
             made.close()
 
     @property

@@ -1,4 +1,4 @@
-"""Partner that never learns: a causal model with weights of its own, in the environment's own process."""
+"""Partner that never learns: a causal model with separate weights, in the environment's process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,23 +26,23 @@ CHAT = "environment.partner_options.chat"
 
 
 class FrozenPartner(Settings):
-    """Settings of a frozen partner, which reads the talk as the model does, or the talk's end.
+    """Settings of a frozen partner, which reads the talk like the model, or only the talk's end.
 
-    That is `u1 <EOU> u2 <EOU>`, or a chat template in which the partner is the assistant.
+    It reads `u1 <EOU> u2 <EOU>`, or a chat template with the partner as the assistant.
 
     Example: `environment.partner=frozen environment.partner_options={model: gpt2, temperature: 0}`
     """
 
     model: str = Field(min_length=1)  # a folder in Hugging Face format, or a hub name
     revision: str | None = None
-    max_tokens: int = Field(default=20, ge=1)  # of an utterance
+    max_tokens: int = Field(default=20, ge=1)  # token limit of an utterance
     temperature: float = Field(default=1.0, ge=0)  # 0: greedy
     top_k: int = Field(default=0, ge=0)  # 0: no limit
-    # As model.chat. auto: the tokenizer's template, where it has one and the model reads by one, too
+    # As in model.chat. auto: the tokenizer's template, if it has one and the model also reads by one
     chat: ChatSettings = ChatSettings()
 
     def check_model(self, kind: str, is_encoder_decoder: bool, window: int | None) -> None:
-        """Check by its files that a model can be a partner.
+        """Check by its files whether a model can be a partner.
 
         Raises:
             InputError: the model is not causal, or leaves no room for a prompt.
@@ -51,7 +51,7 @@ class FrozenPartner(Settings):
             raise InputError(f"{MODEL}={self.model} is an encoder-decoder ({kind}); expected a causal model")
         if window is not None and self.max_tokens >= window:
             raise InputError(
-                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for what was said: "
+                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for the talk: "
                 f"the window of {self.model} is {window} tokens"
             )
 
@@ -63,8 +63,8 @@ class FrozenPartner(Settings):
             has_template: whether the partner's tokenizer has one.
 
         Raises:
-            InputError: a template is asked for and there is none, or its file can't be read; or there is none
-                for the system message or options.
+            InputError: a required template is missing, or its file can't be read; or the system message or
+                options lack a template.
         """
         is_wanted = self.chat.is_explicit or (by_template and self.chat.template == AUTO)
         form = self.chat.form() if is_wanted else None
@@ -75,15 +75,15 @@ class FrozenPartner(Settings):
                 f"{CHAT}.template={self.chat.template}: the tokenizer of {self.model} has no chat template; "
                 f"expected a file with one, or none for plain text"
             )
-        if given := [name for name in ("system", "options") if getattr(self.chat, name)]:
+        if refused := [name for name in ("system", "options") if getattr(self.chat, name)]:
             raise InputError(
-                f"{CHAT}.{given[0]} is for a chat template, and this partner reads plain text: expected "
+                f"{CHAT}.{refused[0]} is for a chat template, but this partner reads plain text: expected "
                 f"{CHAT}.template=tokenizer or a file with it, or leave it out"
             )
         return None
 
     def engine(self, max_concurrent: int = 1) -> "TransformersEngine":
-        """Load the model into an engine of its own, on the CPU.
+        """Load the model into a separate engine, on the CPU.
 
         Raises:
             InputError: the model does not load, is not causal, or leaves no room for a prompt.
@@ -107,7 +107,7 @@ class FrozenPartner(Settings):
             return TransformersEngine(path, path, window, settings, revision=revision, device="cpu")
 
     def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
-        """Return how the partner draws."""
+        """Return the partner's sampling."""
         return Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_k=self.top_k, stop=stop)
 
     def load(self, separator: str, by_template: bool = False) -> "_Speaker":
@@ -117,11 +117,11 @@ class FrozenPartner(Settings):
             by_template: whether the model reads the talk by a chat template.
 
         Raises:
-            InputError: `engine` does not load, or there is no chat template where one is asked for.
+            InputError: `engine` does not load, or a required chat template is missing.
         """
         engine = self.engine()
         tokenizer, window = engine.tokenizer, engine.window
-        assert window is not None, "an engine is given its window"
+        assert window is not None, "every engine gets a window"
         form = self.chat_form(by_template, bool(getattr(tokenizer, "chat_template", None)))
         texts: PartnerTexts = PlainTalk(tokenizer, separator)
         if form is not None:
@@ -148,7 +148,7 @@ class _Speaker:
 
 @contextmanager
 def _refusing(where: str) -> Iterator[None]:
-    """Turn errors of any kind into an InputError: transformers raises all kinds."""
+    """Turn errors of any kind into an InputError, because transformers raises all kinds."""
     try:
         yield
     except Exception as error:

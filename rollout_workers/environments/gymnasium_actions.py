@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from contracts.errors import InputError
 
-COMMANDS, MASK = "admissible_commands", "action_mask"  # keys of `info`, by custom
+COMMANDS, MASK = "admissible_commands", "action_mask"  # keys of `info`, by convention
 
 
 class Actions(Protocol):
@@ -14,14 +14,14 @@ class Actions(Protocol):
         ...
 
     def possible(self, info: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the texts of the possible actions; () where they are not known."""
+        """Return the texts of the possible actions; () if they are unknown."""
         ...
 
 
 class TextActions:
     """Actions that are texts of the space, without blanks around them.
 
-    Example: `Text(max_length=10)` holds letters and digits alone: "east" is an action, "go east" is none.
+    Example: `Text(max_length=10)` has only letters and digits: "east" is an action, "go east" is not.
     """
 
     def __init__(self, space: Any) -> None:

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment that speaks in texts, or that can be told in texts."""
+"""Any Gymnasium environment that uses texts, or that can be turned into texts."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,9 +13,8 @@ from contracts.environments import Environment, Observation, Step
 from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Strings
-from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.environments.base import EnvironmentSettings, seed_of
 from rollout_workers.environments.gymnasium_actions import Actions, read_actions
-from rollout_workers.environments.prompt_seeds import seed_of
 
 
 class GymnasiumText(EnvironmentSettings):
@@ -29,13 +28,13 @@ class GymnasiumText(EnvironmentSettings):
     rewards_itself: ClassVar[bool] = True
 
     reply_end: str = "\n"
-    id: str | None = None  # as registered with Gymnasium, behind the module that registers it
-    class_path: str | None = None  # or package.module:Class of a gymnasium.Env
-    options: dict[str, Any] = Field(default_factory=dict)  # of its constructor
-    actions: Strings = ()  # of a Discrete action space: the names of its actions, in order
+    id: str | None = None  # registered name; in my_games:Maze-v0, the module my_games registers it
+    class_path: str | None = None  # package.module:Class of a gymnasium.Env, instead of an id
+    options: dict[str, Any] = Field(default_factory=dict)  # arguments of its constructor
+    actions: Strings = ()  # names of a Discrete space's actions, in order
     observation_text: str | None = None  # package.module:function, from an observation to its text
-    hint: bool = True  # name the possible actions where they are known
-    invalid_reward: float = 0.0  # of an answer that is no action
+    hint: bool = True  # name the possible actions if they are known
+    invalid_reward: float = 0.0  # reward of an answer that is no action
 
     @model_validator(mode="after")
     def _can_be_found(self) -> "GymnasiumText":
@@ -50,17 +49,17 @@ class GymnasiumText(EnvironmentSettings):
         return self
 
     def check(self) -> None:
-        """Make an environment and close it, since only then its spaces are known."""
+        """Make an environment and close it, because only then its spaces are known."""
         self.make().close()
 
     def make(self) -> Environment:
         return self.played(self._open())
 
     def played(self, world: Any) -> Environment:
-        """Return a Gymnasium environment as one of ours.
+        """Return a Gymnasium environment as one of Whetstone's.
 
         Raises:
-            InputError: its observations or actions are no texts, and nothing tells them.
+            InputError: its observations or actions are no texts, and no setting turns them into texts.
         """
         try:
             _check_observations(world, self)
@@ -86,7 +85,7 @@ class GymnasiumText(EnvironmentSettings):
                 raise InputError(f"{self.where}: a class is written package.module:Class, or FILE.py:Class")
             kind = find("environment.class_path", self.class_path, {})
             if not issubclass(kind, gymnasium.Env):
-                raise InputError(f"{self.where}: {kind.__name__} is no gymnasium.Env; derive it from that")
+                raise InputError(f"{self.where}: {kind.__name__} is not a gymnasium.Env; derive it from that")
             return kind
         module, _, name = str(self.id).rpartition(":")
         if module:
@@ -95,7 +94,7 @@ class GymnasiumText(EnvironmentSettings):
             return gymnasium.spec(name)
         except gymnasium.error.Error as error:
             raise InputError(
-                f"{self.where}: {error} The module that registers it stands in front: my_games:Maze-v0"
+                f"{self.where}: {error} Put the module that registers it in front: my_games:Maze-v0"
             ) from None
 
     def _open(self) -> Any:
@@ -120,12 +119,12 @@ class _Played:
         self._tell = _function(settings.observation_text) if settings.observation_text else None
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
-        """Begin the prompt's episode: its seed is the prompt's own, not the lease's."""
+        """Begin the prompt's episode, with the prompt's seed instead of the lease's."""
         self._num_steps = self._num_invalid = 0
-        given = self._world.reset(seed=seed_of(prompt), options=prompt.meta.get("options"))
-        if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)):
-            raise self._wrong("reset()", given, "(observation, info)")
-        self._now = self._said(*given)
+        opening = self._world.reset(seed=seed_of(prompt), options=prompt.meta.get("options"))
+        if not (isinstance(opening, tuple) and len(opening) == 2 and isinstance(opening[1], Mapping)):
+            raise self._wrong("reset()", opening, "(observation, info)")
+        self._now = self._said(*opening)
         header = f"{prompt.text}\n" if prompt.text else ""
         return Observation(self._now.text, header, self._now.hint, self._now.actions)
 
@@ -134,10 +133,10 @@ class _Played:
         action = self._actions.read(text)
         if action is None:
             return self._refused(text)
-        given = self._world.step(action)
-        if not (isinstance(given, tuple) and len(given) == 5 and isinstance(given[4], Mapping)):
-            raise self._wrong("step()", given, "(observation, reward, terminated, truncated, info)")
-        observation, reward, terminated, truncated, info = given
+        outcome = self._world.step(action)
+        if not (isinstance(outcome, tuple) and len(outcome) == 5 and isinstance(outcome[4], Mapping)):
+            raise self._wrong("step()", outcome, "(observation, reward, terminated, truncated, info)")
+        observation, reward, terminated, truncated, info = outcome
         if not _is_number(reward):
             raise self._wrong("step()'s reward", reward, "a finite number")
         self._now = self._said(observation, info)
@@ -158,8 +157,8 @@ class _Played:
     def _refused(self, text: str) -> Step:
         """Answer an invalid action without a step; a model without memory gets the observation again."""
         self._num_invalid += 1
-        said = f"'{' '.join(text.split())[:80]}' is no action here.\n{self._now.text}"
-        observation = Observation(said, hint=self._now.hint, actions=self._now.actions)
+        refusal = f"'{' '.join(text.split())[:80]}' is no action here.\n{self._now.text}"
+        observation = Observation(refusal, hint=self._now.hint, actions=self._now.actions)
         return Step(observation, self._settings.invalid_reward, info=self._counts())
 
     def _counts(self) -> dict[str, float]:
@@ -168,7 +167,7 @@ class _Played:
     def _wrong(self, what: str, got: Any, expected: str) -> InputError:
         return InputError(
             f"{self._settings.where}: {what} gave {got!r:.200} ({type(got).__name__}); expected {expected}, "
-            "as Gymnasium has it since 0.26"
+            "as in Gymnasium since 0.26"
         )
 
 

@@ -1,4 +1,4 @@
-"""Host of an environment in its process, which makes the environment when it is first needed."""
+"""Host of an environment in its process; it makes the environment at the first use."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from rollout_workers.environments.base import EnvironmentSettings
 
 
 class EnvironmentHost:
-    """Host that answers the worker that owns it, one call after the other."""
+    """Host that answers its worker, one call after another."""
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class EnvironmentHost:
     def _made(self) -> Environment:
         """
         Raises:
-            InputError: it made something else, or what can't be called as an environment is.
+            InputError: it made something else, or its methods do not fit an environment's.
         """
         made, kind = self._settings.make(), type(self._settings).__name__
         if isinstance(made, type):
@@ -56,10 +56,16 @@ class EnvironmentHost:
         return step
 
     def overhear(self, text: str) -> bool:
-        """Pass on the words of the model's own copy; return whether they end the talk."""
+        """Pass on the words of the model's copy; return whether they end the talk."""
         listen = getattr(self._environment, "overhear", None)
         with redacted_errors():
             return bool(listen(text)) if listen else False
+
+    def leave(self) -> None:
+        """Let the environment free an episode's resources, because it may not know that the episode ended."""
+        if self._environment is not None and self._settings.can_leave:
+            leave = getattr(self._environment, "leave")  # noqa: B009  (not in the protocol)
+            leave()
 
     def close(self) -> None:
         if self._environment is not None:
@@ -67,6 +73,6 @@ class EnvironmentHost:
             self._environment = None
 
 
-def _check_observation(said: object, method: str) -> None:
-    if not isinstance(said, Observation) or not isinstance(said.text, str):
-        raise TypeError(f"{method}() gave {said!r:.200}; expected whetstone.Observation with a text")
+def _check_observation(observation: object, method: str) -> None:
+    if not isinstance(observation, Observation) or not isinstance(observation.text, str):
+        raise TypeError(f"{method}() gave {observation!r:.200}; expected whetstone.Observation with a text")

@@ -1,4 +1,4 @@
-"""Turn a talk into what a frozen partner reads, and its answer into what is heard of it."""
+"""Turn a talk into a frozen partner's input, and its output into an utterance."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,20 +10,20 @@ from contracts.conversations.thoughts import behind_thought
 from contracts.errors import InputError
 from rollout_workers.engines.base import Generation
 
-OPENING: Message = {"role": "user", "content": "…"}  # for templates in which the user speaks first
+OPENING: Message = {"role": "user", "content": "…"}  # opens templates in which the user speaks first
 
 
 class PartnerTexts(Protocol):
     """Layout of a talk for the partner."""
 
-    stop: tuple[str, ...]  # texts that end its utterance, besides its own end token
+    stop: tuple[str, ...]  # texts that end its utterance, besides its end token
 
     def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
         """Return at most `room` tokens of a talk whose last utterance is the model's."""
         ...
 
     def heard(self, generation: Generation) -> str:
-        """Return the utterance in what the partner wrote."""
+        """Return the utterance in the partner's output."""
         ...
 
 
@@ -44,7 +44,7 @@ class PlainTalk:
 class TalkByTemplate:
     """Layout by the partner's chat template: the partner is the assistant, and the model is its user.
 
-    Neither hears what the other one thinks. A longer talk loses its oldest utterances.
+    Neither hears the other's thoughts. A longer talk loses its oldest utterances.
     """
 
     def __init__(self, tokenizer: Any, chat: Chat, separator: str) -> None:
@@ -53,23 +53,23 @@ class TalkByTemplate:
         chat.text([OPENING])  # a template that refuses the system message fails now
 
     def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
-        if not any(said.strip() for said in history):
+        if not any(utterance.strip() for utterance in history):
             return ()
         messages = [
-            {"role": "assistant" if (len(history) - place) % 2 == 0 else "user", "content": spoken(said)}
-            for place, said in enumerate(history)
+            {"role": "assistant" if (len(history) - place) % 2 == 0 else "user", "content": spoken(utterance)}
+            for place, utterance in enumerate(history)
         ]
         for start in range(len(messages)):
-            found = self._chat.tokens(self._opened(messages[start:]))
-            if len(found) <= room:
+            context = self._chat.tokens(self._opened(messages[start:]))
+            if len(context) <= room:
                 break
-        return found[-room:]
+        return context[-room:]
 
     def heard(self, generation: Generation) -> str:
         tokens, end = list(generation.tokens), self._chat.end_token
         written = tokens[: tokens.index(end)] if end in tokens else tokens
-        said = spoken(str(self._chat.message(written)["content"]))
-        return str(self._tokenizer.decode(self._chat.encode(said), skip_special_tokens=True))
+        reply = spoken(str(self._chat.message(written)["content"]))
+        return str(self._tokenizer.decode(self._chat.encode(reply), skip_special_tokens=True))
 
     def _opened(self, messages: Sequence[Message]) -> list[Message]:
         lacks_user = messages[0]["role"] == "assistant" and not self._lets_assistants_begin
@@ -85,7 +85,7 @@ class TalkByTemplate:
 
 
 def spoken(text: str) -> str:
-    """Return a text without its thought; "" if it ends inside of one.
+    """Return a text without its thought; "" if it ends inside a thought.
 
     >>> spoken("[THINK]Hm, 3 and 4.[/THINK] It is seven."), spoken("Seven.")
     ('It is seven.', 'Seven.')

@@ -1,4 +1,4 @@
-"""Partners of the model in a talk: its own copy, a model that never learns, or a user's own class."""
+"""Partners of the model in a talk: its copy, a model that never learns, or a user's class."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from contracts.components import check_component, create, find
 from contracts.errors import InputError
 from contracts.settings import build
 
-SELF, FROZEN = "self", "frozen"  # `self` needs no object: the playing engine speaks for it
+SELF, FROZEN = "self", "frozen"  # `self` needs no object, because the playing engine speaks for it
 PARTNERS = {
     SELF: "",
     FROZEN: "rollout_workers.environments.frozen_partner:FrozenPartner",
@@ -19,7 +19,7 @@ KEY, OPTIONS = "environment.partner", "environment.partner_options"
 class Partner(Protocol):
     """Partner in a talk; `environment.partner_options` are its constructor's arguments.
 
-    Example: a user's own partner, chosen by `environment.partner=my_partner:Curious`.
+    Example: a user's partner, chosen by `environment.partner=my_partner:Curious`.
 
         class Curious:
             def reply(self, history: list[str], seed: int) -> str:
@@ -31,7 +31,7 @@ class Partner(Protocol):
 
         Args:
             history: all utterances, the prompt's first and the model's last, without separators.
-            seed: of this utterance: the same history and seed give the same answer.
+            seed: of this utterance; the same history and seed give the same answer.
         """
         ...
 
@@ -44,7 +44,7 @@ def check_partner(name: str, options: Mapping[str, Any]) -> None:
     """
     if name == SELF:
         if options:
-            raise InputError(f"{OPTIONS}: got {dict(options)!r}; a partner that is the model itself has none")
+            raise InputError(f"{OPTIONS}: got {dict(options)!r}; the model's copy as partner has none")
         return
     kind = find(KEY, name, PARTNERS)
     if name in PARTNERS:
@@ -60,7 +60,7 @@ def check_partner(name: str, options: Mapping[str, Any]) -> None:
 def make_partner(
     name: str, options: Mapping[str, Any], separator: str, by_template: bool = False
 ) -> Partner | None:
-    """Make the partner; None where the model speaks to itself.
+    """Make the partner; None if the model speaks to its copy.
 
     Args:
         by_template: whether the model reads the talk by a chat template.
@@ -70,15 +70,15 @@ def make_partner(
     if name in PARTNERS:
         made: Partner = build(find(KEY, name, PARTNERS), options, where=OPTIONS).load(separator, by_template)
         return made
-    own: Partner = create(KEY, name, options, {}, Partner)
-    return own
+    partner: Partner = create(KEY, name, options, {}, Partner)
+    return partner
 
 
 def heard_from(partner: Partner, name: str, history: Sequence[str], seed: int) -> str:
     """Return the partner's next utterance.
 
     Raises:
-        InputError: the partner returned something else than a text.
+        InputError: the partner returned something other than a text.
     """
     utterance = partner.reply(list(history), seed)
     if not isinstance(utterance, str):

@@ -14,7 +14,7 @@ from rollout_workers.environments.host import EnvironmentHost
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failure of an environment that died, hung or raised; its seat already has a new one.
+    """Failure of an environment that died, hung or raised; its seat already has a new environment.
 
     Example: `Failure(EpisodeError("step() did not answer for 30 s"))`, which is tried again.
     """
@@ -23,7 +23,7 @@ class Failure:
 
     @property
     def worth_another_try(self) -> bool:
-        """Return whether a new attempt may succeed: wrong input stays wrong, anything else may pass."""
+        """Return whether a new attempt may succeed: wrong input stays wrong, other errors may pass."""
         return not isinstance(self.error, InputError)
 
 
@@ -31,12 +31,12 @@ Reply = Observation | Step | bool | Failure
 
 
 class Environments(Protocol):
-    """Pool of environments; `receive` answers every `ask` exactly once, by a `Failure` if need be."""
+    """Pool of environments; `receive` answers every call exactly once, if necessary by a `Failure`."""
 
     num_restarts: int
 
     def take(self) -> int | None:
-        """Take a free seat and return its number; None: all are taken."""
+        """Take a free seat and return its number; None: none is free."""
         ...
 
     def reset(self, seat: int, prompt: Prompt, seed: int) -> None: ...
@@ -54,7 +54,9 @@ class Environments(Protocol):
         """Return the number of seats that owe an answer."""
         ...
 
-    def give_back(self, seat: int) -> None: ...
+    def give_back(self, seat: int) -> None:
+        """Free a seat whose episode is over or given up."""
+        ...
 
     def close(self) -> None: ...
 
@@ -63,7 +65,7 @@ MakeEnvironments = Callable[[EnvironmentSettings], Environments]
 
 
 class LocalEnvironments:
-    """Environments in this process, for debugging: one that hangs or dies takes the worker along."""
+    """Environments in this process, for debugging: if one hangs or dies, so does the worker."""
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
@@ -108,6 +110,7 @@ class LocalEnvironments:
         return len(self._answers)
 
     def give_back(self, seat: int) -> None:
+        self._hosts[seat].leave()
         self._free.append(seat)
 
     def close(self) -> None:
@@ -116,7 +119,7 @@ class LocalEnvironments:
 
 
 def episode_error(error: Exception) -> WhetstoneError:
-    """Turn an environment's error into one of the two kinds that a rollout carries."""
+    """Turn an environment's error into one of the two errors that a rollout carries."""
     if isinstance(error, InputError):
-        return InputError(str(error))  # a subclass of the user's might not cross to another process
+        return InputError(str(error))  # a user's subclass might not cross to another process
     return EpisodeError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""An agent as it is: a program that calls the model at an address of its own, one process an episode."""
+"""An unchanged agent: a program that calls the model at a separate address, one process an episode."""
 
 import shlex
 import shutil
@@ -16,24 +16,24 @@ WITHOUT_A_USE = ("memory", "reply_end", "example_rate", "target_return", "isolat
 
 
 class ProgramSettings(EnvironmentSettings):
-    """Base of settings of programs that call the model as OpenAI's clients do, one a lease."""
+    """Base of settings of programs that call the model like OpenAI's clients, one for each lease."""
 
     has_own_talks: ClassVar[bool] = True
 
     # true: a program writes its reward, a number, to the file that WHETSTONE_REWARD_FILE names
     reward_file: bool = True
-    fault_reward: float | None = None  # of a program that hangs or fails; None: its episode is tried again
-    credit: Literal["episode", "split"] = "episode"  # who earns it where the calls make several sequences
+    fault_reward: float | None = None  # reward if the program hangs or fails; None: try the episode again
+    credit: Literal["episode", "split"] = "episode"  # which sequences get the reward if calls make several
     # A model that never learns, for calls of the model `partner`; None: there is none
     partner_options: FrozenPartner | None = None
-    tool_parser: str = HERMES  # of programs that offer tools; or one of vLLM's, such as llama3_json
+    tool_parser: str = HERMES  # how calls are read: hermes, or a vLLM parser, such as llama3_json
     token_budget: int | None = Field(default=None, ge=1)  # tokens that the model writes in an episode
-    max_open_calls: int = Field(default=16, ge=1)  # of a program at once
-    step_timeout_s: float = Field(default=60.0, gt=0)  # between two calls of a program
+    max_open_calls: int = Field(default=16, ge=1)  # calls that one program may have open at a time
+    step_timeout_s: float = Field(default=60.0, gt=0)  # seconds between two calls of a program
 
     @property
     def rewards_itself(self) -> bool:  # type: ignore[override]
-        """Return whether the programs write rewards; else the run needs reward=."""
+        """Return whether the programs write rewards; otherwise the run needs reward=."""
         return self.reward_file
 
     @property
@@ -44,9 +44,9 @@ class ProgramSettings(EnvironmentSettings):
     @model_validator(mode="after")
     def _takes_no_turns(self) -> Self:
         for name in WITHOUT_A_USE:
-            if (given := getattr(self, name)) != type(self).model_fields[name].default:
+            if (setting := getattr(self, name)) != type(self).model_fields[name].default:
                 raise ValueError(
-                    f"{name}={given!r} does nothing where a program makes the calls; leave it out"
+                    f"{name}={setting!r} does nothing if a program makes the calls; leave it out"
                 )
         return self
 
@@ -57,17 +57,21 @@ class ProgramSettings(EnvironmentSettings):
         """Return the command for a prompt, word by word."""
         raise NotImplementedError
 
+    def warm_words(self) -> list[str] | None:
+        """Return the words for a warm parent (`programs/warm.py`); None: each lease starts a process."""
+        return None
+
     def make(self) -> Environment:
-        raise InputError("programs are played by a rollout worker, not as an environment object")
+        raise InputError("a rollout worker plays programs, not an environment object")
 
 
 class Program(ProgramSettings):
-    """Settings of an agent of one's own.
+    """Settings of a user's agent.
 
     Example: `environment=program environment.command="python agent.py --question {prompt}"`
     """
 
-    command: str  # in words as a shell's; {prompt} is the prompt's text
+    command: str  # command line, in words as in a shell; {prompt} is the prompt's text
 
     @field_validator("command")
     @classmethod
@@ -93,10 +97,10 @@ def check_program(key: str, program: str) -> None:
     """Check that a program can be started here.
 
     Raises:
-        InputError: there is none.
+        InputError: it does not exist.
     """
     if shutil.which(program) is None:
         raise InputError(
-            f"{key}: there is no program {program!r} on this machine; expected one in the PATH, or a "
+            f"{key}: no program is named {program!r} on this machine; expected one in the PATH, or a "
             "path to one"
         )

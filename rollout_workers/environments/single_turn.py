@@ -1,4 +1,4 @@
-"""One prompt, one answer: plain text generation, which needs no environment at all."""
+"""One prompt, one answer: plain text generation, which needs no environment."""
 
 from pydantic import model_validator
 
@@ -6,7 +6,7 @@ from contracts.environments import Environment, Observation, Step
 from contracts.rollout import Prompt
 from rollout_workers.environments.base import EnvironmentSettings
 
-# Options of other environments, and their counterparts where each prompt has one answer.
+# Options of other environments, and their counterparts for prompts with one answer.
 INSTEAD = {
     "reply_end": "rollout.stop",
     "num_parallel": "rollout.max_concurrent",
@@ -16,22 +16,22 @@ INSTEAD = {
     "max_failures": "reward_servers.max_failures",
     "memory": "rollout.max_prompt_tokens",
 }
-HAVE_A_USE = ("target_return", "template")  # the algorithm's, and the prompt's
+HAVE_A_USE = ("target_return", "template")  # the algorithm uses the first, the prompt the second
 
 
 class SingleTurn(EnvironmentSettings):
-    """Settings of plain generation; only `template` has an effect, other options of the base are refused."""
+    """Settings of plain generation; only `template` has an effect; other options of the base are refused."""
 
     max_turns: int = 1
 
     @model_validator(mode="after")
     def _nothing_to_set(self) -> "SingleTurn":
         for name, field in type(self).model_fields.items():
-            if (given := getattr(self, name)) == field.default or name in HAVE_A_USE:
+            if (setting := getattr(self, name)) == field.default or name in HAVE_A_USE:
                 continue  # a configuration that is read back names defaults
             instead = f"{INSTEAD[name]}, or " if name in INSTEAD else ""
             raise ValueError(
-                f"{name}={given!r} does nothing where each prompt has one answer; expected {instead}an "
+                f"{name}={setting!r} does nothing if each prompt has one answer; expected {instead}an "
                 "environment of several turns: environment=NAME"
             )
         return self
@@ -41,7 +41,7 @@ class SingleTurn(EnvironmentSettings):
 
 
 class _OneAnswer:
-    """Plain generation as an environment, with which the others are compared."""
+    """Plain generation as an environment, as a yardstick for the others."""
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         return Observation(prompt.text)

@@ -1,7 +1,7 @@
 """TextArena's games for one player: puzzles, guessing games and card games that speak in texts.
 
-TextArena keeps its messages and draws its cards in ways of its own: a reset gives nothing back, the reward
-is told when a game is closed, and chance is Python's one generator for everybody.
+TextArena differs from other libraries: a reset returns nothing, closing a game tells the reward, and all
+games share Python's one random generator.
 """
 
 import contextlib
@@ -16,8 +16,7 @@ from pydantic import Field
 from contracts.environments import Environment, Observation, Step
 from contracts.errors import InputError
 from contracts.rollout import Prompt
-from rollout_workers.environments.base import EnvironmentSettings
-from rollout_workers.environments.prompt_seeds import seed_of
+from rollout_workers.environments.base import EnvironmentSettings, seed_of
 
 PLAYER = 0  # the only player
 
@@ -25,18 +24,18 @@ PLAYER = 0  # the only player
 class TextArena(EnvironmentSettings):
     """Settings of TextArena's games. The rules are the header; each message of the game comes once.
 
-    Example: `task=episodes environment=textarena environment.id=GuessTheNumber-v0-train`. The ids that end in
-    -train put an answer into the brackets that games expect, where it has none.
+    Example: `task=episodes environment=textarena environment.id=GuessTheNumber-v0-train`. Ids that end in
+    -train put an answer without brackets into the brackets that games expect.
     """
 
     rewards_itself: ClassVar[bool] = True
 
     reply_end: str = "\n"
-    id: str = Field(min_length=1)  # as TextArena registers it
-    options: dict[str, Any] = Field(default_factory=dict)  # of the game's constructor
+    id: str = Field(min_length=1)  # name that TextArena registers
+    options: dict[str, Any] = Field(default_factory=dict)  # arguments of the game's constructor
 
     def check(self) -> None:
-        """Make a game and begin it for one player: only then it asks for more players or a word list.
+        """Make a game and begin it for one player, because only then it asks for more players or a word list.
 
         Raises:
             InputError: the game can't begin.
@@ -65,19 +64,19 @@ class TextArena(EnvironmentSettings):
             meant = f"; did you mean '{near[0]}'?" if near else ""
             raise InputError(f"{self.where}: TextArena has no game of this name{meant}")
         try:
-            # Some fetch a word list when they are imported, and complain where there is no network.
+            # Some games fetch a word list at their import, and complain without a network.
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 game = textarena.make(self.id, **self.options)
         except Exception as error:
-            told = " ".join(str(error).split())[:300]
+            reason = " ".join(str(error).split())[:300]
             raise InputError(
-                f"{self.where}: making it with {self.options} raised {type(error).__name__}: {told}"
+                f"{self.where}: making it with {self.options} raised {type(error).__name__}: {reason}"
             ) from error
         return _Play(game, textarena)
 
 
 class _Play:
-    """Games one after the other. Answers go through a game's wrappers; its messages come from inside them."""
+    """Successive games. Answers go through a game's wrappers; its messages come from inside them."""
 
     def __init__(self, game: Any, textarena: Any) -> None:
         self._game, self._kinds = game, textarena.ObservationType
@@ -90,41 +89,41 @@ class _Play:
         self._num_steps = self._num_invalid = 0
         with self._own_chance():
             self._game.reset(num_players=1, seed=seed_of(prompt))
-        rules, said = self._messages()
+        rules, texts = self._messages()
         header = "".join(f"{text}\n" for text in (prompt.text, *rules) if text)
-        return Observation("".join(said), header)
+        return Observation("".join(texts), header)
 
     def step(self, text: str) -> Step:
         with self._own_chance():
             done, _ = self._game.step(action=text.strip())
-        _, said = self._messages()
+        _, texts = self._messages()
         self._num_steps += 1
         outcome: dict[str, Any] = {}
         reward = 0.0
         if done:
             rewards, players = self._game.close()
             outcome, reward = players[PLAYER], float((rewards or {}).get(PLAYER, 0.0))
-            said.append(f"{outcome.get('reason') or ''}\n")
+            texts.append(f"{outcome.get('reason') or ''}\n")
         state = self._inner.state
         self._num_invalid += bool(outcome.get("invalid_move") or getattr(state, "error_count", 0))
         info = {"steps": float(self._num_steps), "invalid": self._num_invalid / self._num_steps}
-        return Step(Observation("".join(said)), reward, terminated=bool(done), info=info)
+        return Step(Observation("".join(texts)), reward, terminated=bool(done), info=info)
 
     def close(self) -> None:
-        """Do nothing: nothing is open, and TextArena's own `close` tells the rewards."""
+        """Do nothing, because nothing is open, and TextArena's `close` tells the rewards."""
 
     def _messages(self) -> tuple[list[str], list[str]]:
-        """Return (the rules, other messages) since the last call, without the player's own words."""
+        """Return (the rules, other messages) since the last call, without the player's words."""
         player, messages = self._inner.get_observation()
         if player != PLAYER and not self._inner.state.done:
             raise InputError(f"environment=textarena: player {player} is to move; expected a game for one")
         rules = [text.strip() for _, text, kind in messages if kind is self._kinds.PROMPT]
-        own = (self._kinds.PROMPT, self._kinds.PLAYER_ACTION)
-        return rules, [f"{text.strip()}\n" for _, text, kind in messages if kind not in own]
+        left_out = (self._kinds.PROMPT, self._kinds.PLAYER_ACTION)
+        return rules, [f"{text.strip()}\n" for _, text, kind in messages if kind not in left_out]
 
     @contextlib.contextmanager
     def _own_chance(self) -> Iterator[None]:
-        """Give a game its own state of `random`, apart from the worker's and other games', as it reseeds."""
+        """Give a game a separate state of `random`, because it reseeds the shared one."""
         outside = random.getstate()
         random.setstate(self._chance)
         try:

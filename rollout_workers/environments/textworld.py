@@ -15,7 +15,7 @@ from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.textworld_files import game_of
 from rollout_workers.environments.textworld_text import cleaned, command_of, first_room, listed
 
-QUESTION = "You choose the action to"  # the answer goes on with a blank: " go east"
+QUESTION = "You choose the action to"  # the answer continues with a blank: " go east"
 REJECTED = "That is no command for this game."
 LOOKING = ("look", "inventory", "examine")  # verbs that do not change the world
 
@@ -23,7 +23,7 @@ LOOKING = ("look", "inventory", "examine")  # verbs that do not change the world
 class GameRewards(Settings):
     """Rewards of an answer: `scale` × (the sum of the parts) + `shift`.
 
-    Example: the second of two points is scored by the command that wins: 1.0 × 1/2 + 1.0 = 1.5.
+    Example: the winning command scores the second of two points: 1.0 × 1/2 + 1.0 = 1.5.
 
     trl-textworld gives 1 a *point*, 2 for a win, -2 for a loss, -0.5 for an invalid command, and, in classes
     that its runs leave out, -0.1 for every answer.
@@ -32,8 +32,8 @@ class GameRewards(Settings):
     score: float = 1.0  # times the score's change, as a share of the game's highest score
     win: float = 1.0
     loss: float = -1.0
-    turn: float = 0.0  # for every answer; negative: a cost of time
-    invalid: float = -0.1  # for an answer that the game does not accept
+    turn: float = 0.0  # reward for every answer; negative: a cost of time
+    invalid: float = -0.1  # reward for an answer that the game refuses
     # Potential-based shaping (Ng et al. 1999): a factor on discount × P(after) - P(before). -P is the number
     # of commands still needed, as a share of those needed at first: 0 once won, 1 once lost.
     progress: float = 0.0
@@ -61,12 +61,12 @@ class TextWorld(EnvironmentSettings):
     reply_end: str = "\n"
     rewards: GameRewards = GameRewards()
     objective: Literal["shown", "hidden"] = "shown"
-    describe_room: bool = False  # at every turn, not only on entering: for a model that remembers little
+    describe_room: bool = False  # describe the room at every turn, not only on entering: for short memories
     hints: Literal["none", "all", "shuffled"] = "all"  # the possible commands, sorted or shuffled
-    hidden_verbs: Strings = ("examine",)  # not in the hints, but valid commands
+    hidden_verbs: Strings = ("examine",)  # valid commands that the hints leave out
     hints_cap: int | None = Field(
         default=None, ge=1
-    )  # most commands, drawn evenly: the right one may be missing
+    )  # limit of commands, drawn evenly; the right one may be missing
 
     def check_prompt(self, prompt: Prompt) -> None:
         game_of(prompt)
@@ -76,7 +76,7 @@ class TextWorld(EnvironmentSettings):
 
 
 class _Play:
-    """Play of one game at a time, started anew at each reset."""
+    """Play of one game at a time; each reset starts again."""
 
     def __init__(self, settings: TextWorld) -> None:
         self._settings = settings
@@ -101,17 +101,17 @@ class _Play:
     def step(self, text: str) -> Step:
         before = self._state
         command = command_of(text, before["verbs"])
-        said = REJECTED
+        feedback = REJECTED
         if command is not None:
             self._state, _, _ = self._world.step(command)
-            said = cleaned(self._state.feedback)
+            feedback = cleaned(self._state.feedback)
         is_valid = self._state.moves > before.moves
         self._num_steps += 1
         self._num_invalid += not is_valid
         self._follow_walkthrough(command, is_valid)
         state = self._state
         return Step(
-            self._observation(said),
+            self._observation(feedback),
             reward=self._reward(before, is_valid),
             terminated=state.won or state.lost,
             info={
@@ -160,14 +160,14 @@ class _Play:
         self._skip_open_doors()
 
     def _skip_open_doors(self) -> None:
-        """Skip the walkthrough's commands for open doors: those of cooking games open what is open."""
+        """Skip the walkthrough's commands for open doors, because cooking games open open doors."""
         while (following := self._expected()) and following.startswith("open "):
             if following in self._state.admissible_commands:
                 break
             self._place = (self._place or 0) + 1
 
     def _expected(self) -> str | None:
-        """Return the walkthrough's next command; None where the play has left it or it has ended."""
+        """Return the walkthrough's next command; None if the play has left it or it has ended."""
         if self._place is None or self._place >= len(self._walkthrough):
             return None
         return self._walkthrough[self._place]
@@ -190,19 +190,19 @@ class _Play:
     def _potential_now(self) -> float:
         if not self._follows or self._state.won:
             return 0.0
-        left = len(self._state.policy_commands or ())  # none: the game can't be won any more
+        left = len(self._state.policy_commands or ())  # none: the game can no longer be won
         return -left / self._num_needed if left and not self._state.lost else -1.0
 
-    def _observation(self, said: str, header: str = "") -> Observation:
+    def _observation(self, feedback: str, header: str = "") -> Observation:
         state, settings = self._state, self._settings
         over = state.won or state.lost
-        texts = [said]
-        if settings.describe_room and not over and (room := cleaned(state.description)) not in said:
+        texts = [feedback]
+        if settings.describe_room and not over and (room := cleaned(state.description)) not in feedback:
             texts.append(room)
         carried = " ".join(state.inventory.split())
-        if not over and "nothing" not in carried and carried not in said:
+        if not over and "nothing" not in carried and carried not in feedback:
             texts.append(carried)
-        text = "".join(f"{each}\n" for each in texts)
+        text = "".join(f"{paragraph}\n" for paragraph in texts)
         if over:
             return Observation(text, header)
         actions = tuple(state.admissible_commands)
@@ -213,7 +213,7 @@ class _Play:
         if settings.hints == "none":
             return QUESTION
         draw = random.Random(f"{self._seed}/{self._num_steps}")
-        shown = [each for each in actions if each.split()[0] not in settings.hidden_verbs]
+        shown = [action for action in actions if action.split()[0] not in settings.hidden_verbs]
         if settings.hints_cap is not None and len(shown) > settings.hints_cap:
             shown = sorted(draw.sample(shown, settings.hints_cap))
         if settings.hints == "shuffled":
@@ -221,7 +221,7 @@ class _Play:
         return f"Your possible actions are {listed(shown)}. {QUESTION}" if shown else QUESTION
 
     def _expert(self) -> str | None:
-        """Return the walkthrough's next command, or the policy's once the play has left the walkthrough."""
+        """Return the walkthrough's next command, or the policy's after the play has left the walkthrough."""
         policy = self._state.policy_commands if self._follows else None
         return self._expected() or (policy[0] if policy else None)
 

@@ -1,4 +1,4 @@
-"""Check a TextWorld game's files before the interpreter reads them: damage would end its process."""
+"""Check a TextWorld game's files before the interpreter reads them, because damage would end its process."""
 
 import json
 from pathlib import Path
@@ -21,12 +21,12 @@ def game_of(prompt: Prompt) -> Path:
         )
     path = Path(str(prompt.meta["game"])).expanduser()
     if path.suffix != ".z8":
-        raise InputError(f"{where}: {path} is no game; expected a .z8 file made by TextWorld")
-    for each in (path, path.with_suffix(".json")):
-        if not each.is_file():
+        raise InputError(f"{where}: {path} is not a game; expected a .z8 file made by TextWorld")
+    for file in (path, path.with_suffix(".json")):
+        if not file.is_file():
             raise InputError(
-                f"{where}: there is no file {each} on this machine. A game is two files, NAME.z8 and "
-                "NAME.json: without the second there are no scores and no possible actions. Put them where "
+                f"{where}: there is no file {file} on this machine. A game is two files, NAME.z8 and "
+                "NAME.json: without the second, scores and possible actions are missing. Put them where "
                 "every worker sees them, or make the game again"
             )
     if not _is_whole(path.read_bytes()):
@@ -34,9 +34,9 @@ def game_of(prompt: Prompt) -> Path:
     try:
         known = json.loads(path.with_suffix(".json").read_text())
     except ValueError as error:
-        raise InputError(f"{where}: {path.with_suffix('.json')} is no JSON: {error}") from None
+        raise InputError(f"{where}: {path.with_suffix('.json')} is not JSON: {error}") from None
     if not isinstance(known, dict) or not {"KB", "quests", "world"} <= known.keys():
-        raise InputError(f"{where}: {path.with_suffix('.json')} is not what TextWorld writes about a game")
+        raise InputError(f"{where}: {path.with_suffix('.json')} is not a TextWorld game's description")
     return path
 
 

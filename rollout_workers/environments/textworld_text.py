@@ -1,6 +1,6 @@
 """Clean the texts that TextWorld prints, and make one safe command of a model's text.
 
-The rules were found by playing TextWorld 1.7.0, whose state tracker follows one action of one command only.
+The rules come from playing TextWorld 1.7.0, whose state tracker follows only one action of one command.
 """
 
 import re
@@ -14,10 +14,10 @@ MENU = re.compile(r"Would you like to RESTART,.*$", re.DOTALL)
 HEADING = re.compile(r"-= (.*?) =-")
 
 MAX_COMMAND = 80  # characters
-PUNCTUATION = re.compile(r"[.,;:!?]")  # the game's parser begins another command behind it
-NEXT_COMMAND = ("then", "and")  # "take knife and go east" takes, and the tracker does not see it
+PUNCTUATION = re.compile(r"[.,;:!?]")  # after it, the game's parser begins another command
+NEXT_COMMAND = ("then", "and")  # "take knife and go east" takes, but the tracker does not see it
 MANY_THINGS = ("all", "each", "every", "everything", "both")  # a command for several things is several
-# The interpreter's own commands end or restart a game under the tracker, or write files.
+# The interpreter's commands end or restart a game behind the tracker's back, or write files.
 META_VERB = re.compile(
     "again|g|oops|o|quit|q|restart|restore|save|script|transcript|unscript|noscript|undo|score|notify|pronouns|"
     "nouns|verbose|brief|superbrief|verify|version"
@@ -25,7 +25,7 @@ META_VERB = re.compile(
 
 
 def cleaned(feedback: str) -> str:
-    """Clean a game's output of title, prompt line and blank lines, and put a room's heading in brackets.
+    """Remove title, prompt line and blank lines from a game's output; put a room's heading in brackets.
 
     >>> cleaned("\\n\\n-= Attic =-\\nA dusty  one.\\n\\n\\n\\nThere is an exit.\\n\\n>     -= Attic =-0/2")
     '[Attic]\\nA dusty one.\\nThere is an exit.'
@@ -38,22 +38,22 @@ def cleaned(feedback: str) -> str:
 
 
 def first_room(feedback: str) -> str:
-    """Return a game's first output, cleaned, from the first room's heading on, without the objective.
+    """Return a game's first output, cleaned, from the first room's heading, without the objective.
 
     >>> first_room("$$$$$$$$\\n\\nFind the coin!\\n\\n-= Attic =-\\nDusty.")
     '[Attic]\\nDusty.'
     """
-    said = PROMPT_LINE.sub("", feedback)
-    heading = HEADING.search(said)
-    return cleaned(said[heading.start() :] if heading else said)
+    text = PROMPT_LINE.sub("", feedback)
+    heading = HEADING.search(text)
+    return cleaned(text[heading.start() :] if heading else text)
 
 
 def command_of(text: str, verbs: Collection[str]) -> str | None:
     """Return the one command in a model's answer; None: it has no command that is safe for the game.
 
-    The command is the first non-blank line up to punctuation or the word "then" or "and", in lower case and
-    without other characters than letters, digits, blanks, apostrophes and hyphens. Its first word must be one
-    of the game's `verbs`, which excludes commands to the interpreter.
+    The command is the first non-blank line up to punctuation or the word "then" or "and", in lower case. It
+    keeps only letters, digits, blanks, apostrophes and hyphens. Its first word must be one of the game's
+    `verbs`, which excludes commands to the interpreter.
 
     >>> command_of(" Go east, then take the lamp.\\nYou are", {"go", "take"})
     'go east'

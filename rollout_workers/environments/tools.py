@@ -1,7 +1,7 @@
-"""The model calls tools until it answers: Python functions, or those of an MCP server."""
+"""The model calls tools until it answers: Python functions, or tools of an MCP server."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -10,44 +10,33 @@ from contracts.environments import Environment, Observation, Step
 from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
 from contracts.settings import Strings
-from rollout_workers.environments.base import EnvironmentSettings
+from rollout_workers.tools.calling import Calling, CallSettings, Result
 from rollout_workers.tools.mcp_server import McpServer
 from rollout_workers.tools.timed_calls import END_S
-from rollout_workers.tools.tool_calls import HERMES, Call, Malformed, check_parser, of_text
+from rollout_workers.tools.tool_calls import Call, of_text
 from rollout_workers.tools.tool_functions import FunctionTools, Toolbox, ToolError
-from rollout_workers.tools.tool_interpreter import ToolInterpreter
-from rollout_workers.tools.tool_texts import described, responded, results
+from rollout_workers.tools.tool_texts import described
 
-CHARACTERS_OF_A_TOKEN = 32  # more of a result never travels to the worker, which counts tokens
 Entries = Annotated[
     tuple[str | dict[str, Any], ...],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
 ]
 
 
-class Tools(EnvironmentSettings):
-    """Settings of tool use. An answer without a call is the last one, and `reward=` scores it alone.
+class Tools(CallSettings):
+    """Settings of tool use. An answer without a call is the last one, and `reward=` scores only this answer.
 
     Example: `environment=tools 'environment.tools=[calculator, {name: search, folder: notes}, mine:weather]'`
     """
-
-    may_forget: ClassVar[bool] = False
 
     max_turns: int = Field(default=8, ge=1)
     reward_at: Literal["end", "answer", "turn"] = "answer"
     # Names of built-in tools, package.module:function or :Class; with options {name: …, option: …}
     tools: Entries = ()
-    mcp: str | None = (
-        None  # command that starts an MCP server, which speaks over its standard input and output
-    )
+    mcp: str | None = None  # command that starts an MCP server, which uses its standard input and output
     mcp_variables: Strings = ()  # names of environment variables that the server gets
-    tool_parser: str = HERMES  # or one of vLLM's, such as llama3_json
-    max_calls: int = Field(default=16, ge=1)  # in an episode; further calls get an error
-    max_calls_per_turn: int = Field(default=4, ge=1)
     call_timeout_s: float = Field(default=5.0, gt=0)
-    max_result_tokens: int = Field(default=256, ge=1)  # the rest of a result is cut
-    call_rewards: dict[str, float] = Field(default_factory=dict)  # of each call that succeeds, by tool
-    error_reward: float = 0.0  # of each call that fails
+    call_rewards: dict[str, float] = Field(default_factory=dict)  # reward of each successful call, by tool
 
     @property
     def rewards_itself(self) -> bool:  # type: ignore[override]
@@ -58,12 +47,6 @@ class Tools(EnvironmentSettings):
     def _can_call(self) -> "Tools":
         if not self.tools and self.mcp is None:
             raise ValueError("got no tools; expected tools=[NAME, …], or mcp=COMMAND")
-        if self.memory is not None:
-            raise ValueError(f"memory={self.memory}: the model would forget the question; leave it out")
-        if self.target_return is not None:
-            raise ValueError(
-                f"target_return={self.target_return:g}: there is no return to ask for; leave it out"
-            )
         longest_s = self.max_calls_per_turn * (self.call_timeout_s + END_S)
         if longest_s >= self.step_timeout_s:
             raise ValueError(
@@ -77,25 +60,22 @@ class Tools(EnvironmentSettings):
         """Make the tools once, and look up the parser.
 
         Raises:
-            InputError: there is no such tool or parser, or a name that rewards a tool is none.
+            InputError: a tool or parser does not exist, or call_rewards names an unknown tool.
         """
-        check_parser(self.tool_parser)
+        super().check()
         self._toolbox().close()
 
     def check_prompt(self, prompt: Prompt) -> None:
-        """Refuse a prompt with tools of its own, which nothing here could call.
+        """Refuse a prompt with tools, which nothing here could call.
 
         Raises:
-            InputError: it names tools.
+            InputError: the prompt names tools.
         """
         if prompt.tools:
             raise InputError(
-                f"environment=tools: prompt {prompt.id} brings tools of its own, as schemas alone; expected "
+                f"environment=tools: prompt {prompt.id} brings tools, but only as schemas; expected "
                 f"none, and functions with environment.tools"
             )
-
-    def interpreter(self, tokenizer: Any) -> ToolInterpreter:
-        return ToolInterpreter(self.tool_parser, tokenizer, self.max_result_tokens)
 
     def make(self) -> Environment:
         return _Calling(self, self._toolbox())
@@ -104,14 +84,14 @@ class Tools(EnvironmentSettings):
         made: list[Toolbox] = [FunctionTools(self.tools)] if self.tools else []
         if self.mcp is not None:
             made.append(McpServer(self.mcp, self.mcp_variables, self.start_timeout_s / 2))
-        found = _Toolboxes(made)
-        unknown = sorted(self.call_rewards.keys() - found.names)
+        toolboxes = _Toolboxes(made)
+        unknown = sorted(self.call_rewards.keys() - toolboxes.names)
         if unknown:
-            found.close()
+            toolboxes.close()
             raise InputError(
-                f"environment.call_rewards: there is no tool {unknown[0]!r}; {there_are(found.names)}"
+                f"environment.call_rewards: no tool is named {unknown[0]!r}; {there_are(toolboxes.names)}"
             )
-        return found
+        return toolboxes
 
 
 class _Toolboxes:
@@ -151,15 +131,16 @@ class _Toolboxes:
             box.close()
 
 
-class _Calling:
-    """Episodes one after the other: a question, calls and results in turn, and an answer."""
+class _Calling(Calling):
+    """Successive episodes: a question, calls and results in turn, and an answer."""
 
     def __init__(self, settings: Tools, toolbox: _Toolboxes) -> None:
+        super().__init__(settings)
         self._settings, self._toolbox = settings, toolbox
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
         self._toolbox.reset(prompt)
-        self._num_calls = self._num_made = self._num_errors = 0
+        self.begin()
         schemas = self._toolbox.schemas
         header = "" if self._settings.template == "chat" else f"{described(schemas)}\n\n"
         return Observation(prompt.text, header, messages=tuple(messages_of(prompt)), tools=schemas)
@@ -167,42 +148,12 @@ class _Calling:
     def step(self, text: str) -> Step:
         calls = of_text(text).calls
         if not calls:
-            return Step(Observation(""), terminated=True, info=self._info())
-        names, contents, reward = [], [], 0.0
-        first = self._num_calls + 1
-        for number, call in enumerate(calls):
-            self._num_calls += 1
-            name = call.name if isinstance(call, Call) else ""
-            names.append(name if name in self._toolbox.names else "")  # a template writes it into the context
-            try:
-                contents.append(_cleaned(self._result(call, number), self._settings.max_result_tokens))
-                reward += self._settings.call_rewards.get(names[-1], 0.0)
-            except ToolError as error:
-                self._num_errors += 1
-                reward += self._settings.error_reward
-                contents.append(_cleaned(f"Error: {error}", self._settings.max_result_tokens))
-        told = Observation(f"\n{responded(contents)}\n", messages=results(names, contents, first))
-        return Step(told, reward, info=self._info())
+            return Step(Observation(""), terminated=True, info=self.info())
+        return self.answered(calls, self._toolbox.names)
 
     def close(self) -> None:
         self._toolbox.close()
 
-    def _result(self, call: Call | Malformed, number: int) -> str:
-        """Return the result of a turn's call `number`, from 0 on."""
-        settings = self._settings
-        if number >= settings.max_calls_per_turn:
-            raise ToolError(f"only {settings.max_calls_per_turn} calls are made at a time; repeat this one")
-        if self._num_made >= settings.max_calls:
-            raise ToolError(f"all {settings.max_calls} calls have been made; answer without another one")
-        self._num_made += 1
-        if isinstance(call, Malformed):
-            raise ToolError(f"this call can't be read: {call.why}: {call.text}")
-        return self._toolbox.call(call, settings.call_timeout_s)
-
-    def _info(self) -> dict[str, float]:
-        return {"calls": float(self._num_calls), "call_errors": float(self._num_errors)}
-
-
-def _cleaned(text: str, max_tokens: int) -> str:
-    """Return the beginning of a text that a tokenizer takes: half a character pair is none."""
-    return text[: max_tokens * CHARACTERS_OF_A_TOKEN].encode("utf-8", "replace").decode()
+    def made(self, call: Call) -> Result:
+        text = self._toolbox.call(call, self._settings.call_timeout_s)
+        return Result(text, self._settings.call_rewards.get(call.name, 0.0))

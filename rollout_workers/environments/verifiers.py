@@ -1,4 +1,4 @@
-"""An environment of the package `verifiers`, in a Python of its own: its tasks, tools and rewards."""
+"""An environment of the package `verifiers`, in a separate Python: its tasks, tools and rewards."""
 
 import json
 import subprocess
@@ -23,10 +23,13 @@ class Verifiers(ProgramSettings):
     Example: `environment=verifiers environment.python=.venv-verifiers/bin/python environment.id=gsm8k-v1`
     """
 
-    python: str  # that has verifiers 0.4 and the environment's package
-    id: str = Field(min_length=1)  # of a taskset, as vf-eval takes it: an installed package, or a module
-    # As vf-eval takes them behind --env, such as {taskset: {num_tasks: 100}, agent: {max_turns: 4}}
+    python: str  # a Python with verifiers 0.4 and the environment's package
+    id: str = Field(min_length=1)  # taskset's name, as in vf-eval: an installed package, or a module
+    # As in vf-eval after --env, such as {taskset: {num_tasks: 100}, agent: {max_turns: 4}}
     options: dict[str, Any] = Field(default_factory=dict)
+    # Episodes are forks of a process that has loaded the environment; False: each loads it, if no fork can
+    # survive, for example with threads or a GPU
+    fork: bool = True
 
     @field_validator("options")
     @classmethod
@@ -38,17 +41,17 @@ class Verifiers(ProgramSettings):
     def check(self) -> None:
         super().check()
         check_program("environment.python", self.python)
-        said = version_in(self.python)
-        if not said or tuple(int(part) for part in said.split(".")[:2] if part.isdigit()) < OLDEST:
+        version = version_in(self.python)
+        if not version or tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
             raise InputError(
-                f"environment.python={self.python} has verifiers {said or '–'}; expected 0.4 or newer: "
+                f"environment.python={self.python} has verifiers {version or '–'}; expected 0.4 or newer: "
                 "python -m venv .venv-verifiers && .venv-verifiers/bin/pip install verifiers uv"
             )
 
     def check_prompt(self, prompt: Prompt) -> None:
         if prompt.meta.get("seed") is None:
             raise InputError(
-                "environment=verifiers plays the task whose number is the prompt's seed, and prompt "
+                "environment=verifiers plays the task whose number is the prompt's seed, but prompt "
                 f"{prompt.id} has none: expected task=episodes"
             )
 
@@ -57,9 +60,12 @@ class Verifiers(ProgramSettings):
         taskset = {**self.options.get("taskset", {}), "id": self.id}
         return [self.python, str(SCRIPT), json.dumps({**self.options, "taskset": taskset})]
 
+    def warm_words(self) -> list[str] | None:
+        return self.words("") if self.fork else None
+
 
 def version_in(python: str) -> str:
-    """Return the version of verifiers that this Python has; "" for none."""
+    """Return this Python's version of verifiers; "" for none."""
     try:
         return subprocess.run(
             [python, "-I", "-c", VERSION], capture_output=True, text=True, timeout=LOOK_S

@@ -1,1 +1,1 @@
-"""An address that speaks OpenAI's protocol, in front of an engine; it records every token."""
+"""A server with OpenAI's protocol in front of an engine; it records every token."""

@@ -11,25 +11,25 @@ from rollout_workers.gateway.reading import Reply
 PIECE = 2000  # letters of an event
 
 
-def whole_answer(number: int, asked: Asked, num_read: int, replies: Sequence[Reply]) -> bytes:
+def whole_answer(number: int, request: Asked, num_read: int, replies: Sequence[Reply]) -> bytes:
     """Return the answer's body."""
     choices = [
-        {"index": index, **_content(asked, reply), "logprobs": None, "finish_reason": reply.finish_reason}
+        {"index": index, **_content(request, reply), "logprobs": None, "finish_reason": reply.finish_reason}
         for index, reply in enumerate(replies)
     ]
-    body = {**_head(number, asked, is_chunk=False), "choices": choices, "usage": _usage(num_read, replies)}
+    body = {**_head(number, request, is_chunk=False), "choices": choices, "usage": _usage(num_read, replies)}
     return json.dumps(body).encode()
 
 
-def events(number: int, asked: Asked, num_read: int, replies: Sequence[Reply]) -> Iterator[bytes]:
-    """Yield the answer as server-sent events; joined, the pieces are the whole answer."""
-    head = _head(number, asked, is_chunk=True)
+def events(number: int, request: Asked, num_read: int, replies: Sequence[Reply]) -> Iterator[bytes]:
+    """Yield the answer as server-sent events; the joined pieces are the whole answer."""
+    head = _head(number, request, is_chunk=True)
     for index, reply in enumerate(replies):
-        for piece in _pieces(asked, reply):
+        for piece in _pieces(request, reply):
             yield _event({**head, "choices": [{"index": index, **piece, "finish_reason": None}]})
-        end: dict[str, Any] = {"delta": {}} if asked.is_chat else {"text": ""}
+        end: dict[str, Any] = {"delta": {}} if request.is_chat else {"text": ""}
         yield _event({**head, "choices": [{"index": index, **end, "finish_reason": reply.finish_reason}]})
-    if asked.streams_usage:
+    if request.streams_usage:
         yield _event({**head, "choices": [], "usage": _usage(num_read, replies)})
     yield b"data: [DONE]\n\n"
 
@@ -42,12 +42,12 @@ def error_body(refused: Refused) -> bytes:
 
 
 def models_body(name: str) -> bytes:
-    """Return the list of models: one."""
+    """Return the list of models, which has one."""
     return json.dumps({"object": "list", "data": [_model(name)]}).encode()
 
 
 def model_body(name: str) -> bytes:
-    """Return what is said of one model."""
+    """Return the description of one model."""
     return json.dumps(_model(name)).encode()
 
 
@@ -55,22 +55,22 @@ def _model(name: str) -> Mapping[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "whetstone"}
 
 
-def _head(number: int, asked: Asked, *, is_chunk: bool) -> dict[str, Any]:
+def _head(number: int, request: Asked, *, is_chunk: bool) -> dict[str, Any]:
     kind = "text_completion"
-    if asked.is_chat:
+    if request.is_chat:
         kind = "chat.completion.chunk" if is_chunk else "chat.completion"
-    prefix = "chatcmpl" if asked.is_chat else "cmpl"
-    return {"id": f"{prefix}-{number}", "object": kind, "created": int(time.time()), "model": asked.model}
+    prefix = "chatcmpl" if request.is_chat else "cmpl"
+    return {"id": f"{prefix}-{number}", "object": kind, "created": int(time.time()), "model": request.model}
 
 
-def _content(asked: Asked, reply: Reply) -> dict[str, Any]:
-    return {"message": reply.message} if asked.is_chat else {"text": reply.message["content"]}
+def _content(request: Asked, reply: Reply) -> dict[str, Any]:
+    return {"message": reply.message} if request.is_chat else {"text": reply.message["content"]}
 
 
-def _pieces(asked: Asked, reply: Reply) -> Iterator[dict[str, Any]]:
+def _pieces(request: Asked, reply: Reply) -> Iterator[dict[str, Any]]:
     text = str(reply.message["content"])
     pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
-    if not asked.is_chat:
+    if not request.is_chat:
         yield from ({"text": piece} for piece in pieces)
         return
     others = {name: value for name, value in reply.message.items() if name != "content"}

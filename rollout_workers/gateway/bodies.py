@@ -1,7 +1,7 @@
-"""Read the bodies of OpenAI's two calls: what is asked, and what this gateway can't do.
+"""Read the bodies of OpenAI's two calls, and refuse unsupported options.
 
-An option that would change the answer and is not supported is refused. A program never gets an answer that
-ignores what it asked for, except for the sampling, which is the run's own while it trains.
+An unsupported option that would change the answer is refused. A program never gets an answer that ignores its
+options, except for sampling: in training, the run's sampling decides.
 """
 
 import json
@@ -16,16 +16,16 @@ from contracts.errors import InputError
 from rollout_workers.tools.tool_calls import MOST_DEEP, TOO_DEEP, is_too_deep
 
 MOST_CHOICES = 64
-MOST_TEXTS = 1024  # answers of one call: prompts, and choices of each
+MOST_TEXTS = 1024  # answers of one call: prompts times choices
 MOST_STOPS = 64
-LEAST_PENALTY, MOST_PENALTY = 0.01, 100  # of repetition; no model says anything beyond
+LEAST_PENALTY, MOST_PENALTY = 0.01, 100  # bounds of the repetition penalty; no model writes sense beyond
 HOTTEST = 2  # temperature, of OpenAI and vLLM
-MOST_LEVELS = 2 * MOST_DEEP  # of a body, with the arguments of its calls: what comes behind recurses into it
+MOST_LEVELS = 2 * MOST_DEEP  # nesting of a body and its calls' arguments, because later code recurses into it
 PARTNER = "partner"  # the model name of a frozen model beside the policy
 ROLE = re.compile(r"policy/([\w-]{1,32})")
 A_CALL = '{"type": "function", "function": {"name": "add", "arguments": "{}"}}'
 HALF_A_PAIR = rb"\ud"
-# Options that are read below, or say nothing about the text.
+# Options that are read below, or do not change the text.
 IGNORED = frozenset(
     (
         *("model", "messages", "prompt", "tools", "stream", "stream_options", "max_tokens"),
@@ -50,7 +50,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 
 class Refused(Exception):
-    """A call that is answered with an error of OpenAI's form."""
+    """A call that gets an error in OpenAI's form."""
 
     def __init__(self, status: int, message: str, code: str = "invalid_request") -> None:
         super().__init__(message)
@@ -59,28 +59,28 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One call's wishes.
+    """The options of one call.
 
     Example: `Asked(model="any", messages=({"role": "user", "content": "3 + 4?"},), max_tokens=16)`
     """
 
     model: str
-    messages: tuple[Message, ...] = ()  # of a chat; () for a completion
+    messages: tuple[Message, ...] = ()  # the chat's messages; () for a completion
     tools: tuple[Any, ...] = ()  # schemas of functions that the model may call
-    prompt: str | tuple[int, ...] = ""  # of a completion: a text, or tokens
-    more_prompts: tuple[str | tuple[int, ...], ...] = ()  # of the same call
+    prompt: str | tuple[int, ...] = ""  # the completion's prompt: a text, or tokens
+    more_prompts: tuple[str | tuple[int, ...], ...] = ()  # further prompts of the same call
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     num_choices: int = 1
     streams: bool = False
     streams_usage: bool = False
-    temperature: float | None = None  # None: not given; the run's sampling decides while it trains
+    temperature: float | None = None  # None: not given; in training, the run's sampling decides
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
     min_tokens: int | None = None
     repetition_penalty: float | None = None
-    num_bytes: int = 0  # of the body
+    num_bytes: int = 0  # size of the body
 
     @property
     def is_chat(self) -> bool:
@@ -91,68 +91,68 @@ class Asked:
         """Return the policy's role: `critic` of the model `policy/critic`, "" of most other names.
 
         Raises:
-            Refused: the name begins as a role's, and is none.
+            Refused: the name begins like a role's, but is none.
         """
         if not self.model.startswith("policy/"):
             return ""
-        if (found := ROLE.fullmatch(self.model)) is None:
+        if (role := ROLE.fullmatch(self.model)) is None:
             raise Refused(
                 404,
                 f"model={self.model!r:.80}: expected a role of 1 to 32 letters, digits, - or _, such as "
                 "policy/critic",
                 "model_not_found",
             )
-        return found[1]
+        return role[1]
 
 
 def read_chat(body: bytes) -> Asked:
-    """Return the wishes of a call of /v1/chat/completions.
+    """Return the options of a call of /v1/chat/completions.
 
     Raises:
-        Refused: the body is no such call, or asks for what is not supported.
+        Refused: the body is no such call, or has an unsupported option.
     """
-    given = _object(body)
-    messages = _messages(given.get("messages"))
-    tools = given.get("tools", []) if given.get("tool_choice") != "none" else []
+    fields = _object(body)
+    messages = _messages(fields.get("messages"))
+    tools = fields.get("tools", []) if fields.get("tool_choice") != "none" else []
     if not isinstance(tools, list) or not all(map(_is_function, tools)):
         raise Refused(400, f"tools: expected a list of functions with names, got {tools!r:.80}")
-    if tools and given.get("parallel_tool_calls", True) is not True:  # a cut answer's tokens would be others
+    if tools and fields.get("parallel_tool_calls", True) is not True:  # a cut answer's tokens would differ
         raise Refused(
             400,
-            f"parallel_tool_calls={given['parallel_tool_calls']!r:.80} is not supported here with tools: an "
+            f"parallel_tool_calls={fields['parallel_tool_calls']!r:.80} is not supported here with tools: an "
             "answer may hold several calls; leave it out",
             "unsupported_option",
         )
-    return Asked(messages=tuple(messages), tools=tuple(tools), num_bytes=len(body), **_shared(given))
+    return Asked(messages=tuple(messages), tools=tuple(tools), num_bytes=len(body), **_shared(fields))
 
 
 def read_completion(body: bytes) -> Asked:
-    """Return the wishes of a call of /v1/completions.
+    """Return the options of a call of /v1/completions.
 
     Raises:
-        Refused: the body is no such call, or asks for what is not supported.
+        Refused: the body is no such call, or has an unsupported option.
     """
-    given = _object(body)
-    prompts = given.get("prompt")
+    fields = _object(body)
+    prompts = fields.get("prompt")
     if not isinstance(prompts, list) or (prompts and type(prompts[0]) is int):
         prompts = [prompts]
     first, *more = [_prompt(prompt) for prompt in prompts] or [_prompt([])]
-    shared = _shared(given)
+    shared = _shared(fields)
     if len(prompts) * shared["num_choices"] > MOST_TEXTS:
         raise Refused(400, f"prompt, n: expected at most {MOST_TEXTS} texts a call, got more")
     return Asked(prompt=first, more_prompts=tuple(more), num_bytes=len(body), **shared)
 
 
-def _prompt(given: Any) -> str | tuple[int, ...]:
-    if isinstance(given, list) and given and all(type(token) is int and token >= 0 for token in given):
-        return tuple(given)
-    if given and isinstance(given, str):
-        return given
-    raise Refused(400, f"prompt: expected a text, a list of tokens, or a list of either, got {given!r:.80}")
+def _prompt(prompt: Any) -> str | tuple[int, ...]:
+    if isinstance(prompt, list) and prompt and all(type(token) is int and token >= 0 for token in prompt):
+        return tuple(prompt)
+    if prompt and isinstance(prompt, str):
+        return prompt
+    raise Refused(400, f"prompt: expected a text, a list of tokens, or a list of either, got {prompt!r:.80}")
 
 
-def _messages(given: Any) -> list[dict[str, Any]]:
-    for number, message in enumerate(given if is_conversation(given) else (), start=1):
+def _messages(talk: Any) -> list[dict[str, Any]]:
+    for number, message in enumerate(talk if is_conversation(talk) else (), start=1):
         calls = message.get("tool_calls")
         if calls and not (isinstance(calls, list) and all(map(_is_call, calls))):
             raise Refused(
@@ -161,7 +161,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
                 f"{calls!r:.80}",
             )
     try:
-        messages = conversation(given, "messages", keeps_nulls=True)
+        messages = conversation(talk, "messages", keeps_nulls=True)
         calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
         arguments = [arguments_of(call["arguments"]) for call in calls]
     except InputError as error:
@@ -186,84 +186,84 @@ def _is_function(tool: Any) -> bool:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Return a body's JSON object, which every program behind can read and write.
+    """Return a body's JSON object, which all later programs can read and write.
 
     Raises:
-        Refused: it is none, is nested too deeply, or holds half a surrogate pair.
+        Refused: the body is no object, is nested too deeply, or holds half a surrogate pair.
     """
     try:
-        given = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise Refused(400, "the body is no JSON object")
-    if is_too_deep(given, MOST_LEVELS):
+    if is_too_deep(fields, MOST_LEVELS):
         raise Refused(400, f"the body: {TOO_DEEP}; expected at most {MOST_LEVELS} levels")
-    if HALF_A_PAIR in body.lower():  # no tokenizer takes such a character
+    if HALF_A_PAIR in body.lower():  # tokenizers reject such a character
         try:
-            json.dumps(given, ensure_ascii=False).encode()
+            json.dumps(fields, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise Refused(400, f"the body holds half a surrogate pair: {error}") from None
-    return given
+    return fields
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    given = json_object(body)
-    given = {name: value for name, value in given.items() if value is not None}
-    for name, value in given.items():
+    fields = json_object(body)
+    fields = {name: value for name, value in fields.items() if value is not None}
+    for name, value in fields.items():
         if name not in IGNORED and value not in NEUTRAL.get(name, ()):
             expected = f"; expected {NEUTRAL[name][0]!r}, or leave it out" if name in NEUTRAL else ""
             raise Refused(400, f"{name}={value!r:.80} is not supported here{expected}", "unsupported_option")
-    return given
+    return fields
 
 
-def _shared(given: Mapping[str, Any]) -> dict[str, Any]:
-    stop = given.get("stop", ())
+def _shared(fields: Mapping[str, Any]) -> dict[str, Any]:
+    stop = fields.get("stop", ())
     stop = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, list) else stop
     if not isinstance(stop, tuple) or not all(isinstance(text, str) and text for text in stop):
         raise Refused(400, f"stop: expected texts, got {stop!r:.80}")
     if len(stop) > MOST_STOPS:  # the engine looks for each at every token
         raise Refused(400, f"stop: expected at most {MOST_STOPS} texts, got {len(stop)}")
-    longest = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
+    longest = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     for name, kind, expected in (
         ("model", str, "a name"),
         ("user", str, "a text"),
         ("stream", bool, "true or false"),
     ):
-        if not isinstance(given.get(name, kind()), kind):
-            raise Refused(400, f"{name}: expected {expected}, got {given[name]!r:.80}")
-    options = given.get("stream_options", {})
-    if not isinstance(options, dict) or (options and not given.get("stream")):
+        if not isinstance(fields.get(name, kind()), kind):
+            raise Refused(400, f"{name}: expected {expected}, got {fields[name]!r:.80}")
+    options = fields.get("stream_options", {})
+    if not isinstance(options, dict) or (options and not fields.get("stream")):
         raise Refused(400, f"stream_options: expected an object, with stream=true, got {options!r:.80}")
     return {
-        "model": given.get("model", ""),
-        "max_tokens": _number(given, longest, int, lambda value: value >= 1, "1 or more"),
+        "model": fields.get("model", ""),
+        "max_tokens": _number(fields, longest, int, lambda value: value >= 1, "1 or more"),
         "stop": stop,
-        "num_choices": _number(given, "n", int, lambda n: 1 <= n <= MOST_CHOICES, f"1 to {MOST_CHOICES}")
+        "num_choices": _number(fields, "n", int, lambda n: 1 <= n <= MOST_CHOICES, f"1 to {MOST_CHOICES}")
         or 1,
-        "streams": given.get("stream", False),
+        "streams": fields.get("stream", False),
         "streams_usage": options.get("include_usage") is True,
         "temperature": _number(
-            given, "temperature", float, lambda value: 0 <= value <= HOTTEST, f"0 to {HOTTEST}"
+            fields, "temperature", float, lambda value: 0 <= value <= HOTTEST, f"0 to {HOTTEST}"
         ),
-        "top_p": _number(given, "top_p", float, lambda value: 0 < value <= 1, "above 0, at most 1"),
-        "top_k": _number(given, "top_k", int, lambda value: value >= 0, "0 or more"),
-        "min_tokens": _number(given, "min_tokens", int, lambda value: value >= 0, "0 or more"),
+        "top_p": _number(fields, "top_p", float, lambda value: 0 < value <= 1, "above 0, at most 1"),
+        "top_k": _number(fields, "top_k", int, lambda value: value >= 0, "0 or more"),
+        "min_tokens": _number(fields, "min_tokens", int, lambda value: value >= 0, "0 or more"),
         "repetition_penalty": _number(
-            given,
+            fields,
             "repetition_penalty",
             float,
             lambda value: LEAST_PENALTY <= value <= MOST_PENALTY,
             f"{LEAST_PENALTY} to {MOST_PENALTY}",
         ),
-        "seed": _number(given, "seed", int, lambda value: True, "an integer"),
+        "seed": _number(fields, "seed", int, lambda value: True, "an integer"),
     }
 
 
 def _number(
-    given: Mapping[str, Any], name: str, kind: type, fits: Callable[[Any], bool], expected: str
+    fields: Mapping[str, Any], name: str, kind: type, fits: Callable[[Any], bool], expected: str
 ) -> Any:
-    value = given.get(name)
+    value = fields.get(name)
     if value is None:
         return None
     is_number = isinstance(value, int) or (kind is float and isinstance(value, float))

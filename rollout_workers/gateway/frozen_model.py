@@ -1,4 +1,4 @@
-"""Frozen model with an engine of its own: programs call it as the model `partner`, and nothing is trained."""
+"""Frozen model with its own engine: programs call it as the model `partner`; it never trains."""
 
 import copy
 
@@ -14,29 +14,29 @@ class FrozenModel:
     """Engine of a frozen partner in a thread, and the door to it, until `stop`.
 
     Args:
-        by_template: whether the policy reads by a chat template; a partner that has one then does, too.
+        by_template: whether the policy reads by a chat template; then a partner with a template does, too.
         tool_parser: of calls that offer tools.
         most: texts that it writes at once.
 
     Raises:
-        InputError: the model does not load, or has no template where one is asked for.
+        InputError: the model does not load, or lacks a required template.
     """
 
     def __init__(self, partner: FrozenPartner, by_template: bool, tool_parser: str, most: int) -> None:
         calls = EngineCalls()
         self._thread = EngineThread(lambda: partner.engine(most), calls)
         engine = self._thread.engine()
-        tokenizer = copy.deepcopy(engine.tokenizer)  # no two threads may use one
+        tokenizer = copy.deepcopy(engine.tokenizer)  # because two threads may not share one
         form = partner.chat_form(by_template, bool(getattr(tokenizer, "chat_template", None)))
         reader = Reader(tokenizer, form, parser_of(tool_parser, tokenizer))
-        sampling = partner.sampling()  # all programs share the engine: none may make it write for long
+        sampling = partner.sampling()  # all programs share the engine, so none may block it with long texts
         self.door = ModelDoor(engine, reader, calls, sampling, longest=sampling.max_tokens)
 
     def check(self) -> None:
-        """Check that the engine goes on.
+        """Check that the engine still runs.
 
         Raises:
-            WorkerError: it has failed, so that calls would wait for ever.
+            WorkerError: it has failed, so calls would wait for ever.
         """
         if self._thread.failure is not None:
             raise WorkerError(f"the frozen partner's engine failed: {self._thread.failure}")

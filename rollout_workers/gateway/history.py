@@ -26,35 +26,35 @@ OWN_TO_A_CLIENT = ("id", "index", "refusal", "annotations", "audio", "function_c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One answer of the model, and what it read before.
+    """One answer of the model, and the text that it read before.
 
     Example: the second call of a talk read three more tokens: `Call(parent=first, observed=(9, 4, 7),
     heard="And then?", generation=Generation(…))`
     """
 
     parent: "Call | None"  # the call whose answer is the last known one; None: all is new
-    observed: Tokens  # behind the parent's answer; without a parent, the whole context
-    heard: str  # `observed` for people to read
+    observed: Tokens  # tokens behind the parent's answer; without a parent, the whole context
+    heard: str  # `observed` as text
     generation: Generation
-    role: str = ""  # the policy's, where it has several
+    role: str = ""  # the policy's role, if it has several
 
     @property
     def context(self) -> Tokens:
-        """Return everything that the model read."""
+        """Return all tokens that the model read."""
         return continued(self.parent) + self.observed
 
     @property
     def talk(self) -> str:
-        """Return `context` for people to read, a line for each answer and what came behind it."""
-        before, said = self.parent, [self.heard]
+        """Return `context` as text, with a line for each answer and each observation."""
+        before, texts = self.parent, [self.heard]
         while before is not None:
-            said += before.generation.text, before.heard
+            texts += before.generation.text, before.heard
             before = before.parent
-        return "\n".join(filter(None, reversed(said)))
+        return "\n".join(filter(None, reversed(texts)))
 
 
 def continued(call: Call | None) -> Tokens:
-    """Return a call's context and its answer, which later calls go on from; () for None."""
+    """Return a call's context and its answer, which later calls continue; () for None."""
     pieces: list[Tokens] = []
     while call is not None:
         pieces += call.generation.tokens, call.observed
@@ -74,18 +74,18 @@ class History:
         self.calls.append(call)
 
     def know_talk(self, digest: bytes, call: Call) -> None:
-        """Find this call where a later one's messages begin with the talk of this digest."""
+        """Find this call when a later call's messages begin with the talk of this digest."""
         self._by_talk[digest] = call
 
     def know_text(self, text: str, call: Call) -> None:
-        """Find this call where a later one's prompt begins with this text."""
+        """Find this call when a later call's prompt begins with this text."""
         self._by_text.append((text, call))
 
     def find_talk(self, digests: Sequence[bytes], messages: Sequence[Message]) -> tuple[Call | None, int]:
-        """Return the latest known call that these messages go on from, and how many messages it covers.
+        """Return the latest known call that these messages continue, and how many messages it covers.
 
         Args:
-            digests: of the messages up to each one, as `talk_digests` returns them.
+            digests: of the messages up to each message, from `talk_digests`.
         """
         for count in range(len(messages) - 1, 0, -1):
             if messages[count]["role"] == "assistant":  # an answer that nobody drew: lay out everything
@@ -95,14 +95,14 @@ class History:
         return None, 0
 
     def find_text(self, prompt: str, role: str = "") -> tuple[Call | None, str]:
-        """Return the role's call whose text begins the prompt and is the longest, and the rest behind it."""
-        own = [(text, call) for text, call in self._by_text if call.role == role]
-        known = [(text, call) for text, call in own if prompt.startswith(text)]
-        text, call = max(known, key=lambda each: len(each[0]), default=("", None))
+        """Return the role's call with the longest text that begins the prompt, and the rest behind it."""
+        of_role = [(text, call) for text, call in self._by_text if call.role == role]
+        known = [(text, call) for text, call in of_role if prompt.startswith(text)]
+        text, call = max(known, key=lambda pair: len(pair[0]), default=("", None))
         return call, prompt[len(text) :]
 
     def sequences(self) -> list[list[Call]]:
-        """Return the calls by token sequence; the sequence whose last answer came last is the last one."""
+        """Return the calls by token sequence; the sequence with the latest answer comes last."""
         open_at: dict[int, list[Call]] = {}  # by the last call of each sequence
         for call in self.calls:
             sequence = open_at.pop(id(call.parent), [])
@@ -113,7 +113,9 @@ class History:
     def turns(self) -> tuple[Turn, ...]:
         """Return the calls as turns, sequence after sequence, without rewards."""
         return tuple(
-            _turn(call, is_first=not place) for each in self.sequences() for place, call in enumerate(each)
+            _turn(call, is_first=not place)
+            for sequence in self.sequences()
+            for place, call in enumerate(sequence)
         )
 
 
@@ -133,7 +135,7 @@ def _turn(call: Call, *, is_first: bool) -> Turn:
 
 
 def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = (), role: str = "") -> list[bytes]:
-    """Return a digest of the talk up to each message; with another role or other tools, it is another talk.
+    """Return a digest of the talk up to each message; another role or other tools make another talk.
 
     >>> first, second = talk_digests([{"role": "user", "content": "Hi"}, {"role": "user", "content": "Ho"}])
     >>> talk_digests([{"role": "user", "content": " Hi "}]) == [first], first == second
@@ -149,23 +151,23 @@ def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = (), role: s
 def extended(digest: bytes, message: Message) -> bytes:
     """Return the digest of a talk with one more message.
 
-    Blanks around a text do not count, nor does what a client adds to an answer: ids and empty fields.
+    Blanks around a text do not count, nor do a client's additions to an answer: ids and empty fields.
     """
     content = message.get("content") or ""
-    if message.keys() == PLAIN and isinstance(content, str):  # nearly all; JSON takes longer
+    if message.keys() == PLAIN and isinstance(content, str):  # nearly all messages; JSON takes longer
         plain = f"{message['role']}\n{content.strip()}"
         return hashlib.blake2b(digest + plain.encode(), digest_size=16).digest()
-    said = {key: value for key, value in message.items() if value and key not in OWN_TO_A_CLIENT}
-    said["content"] = content.strip() if isinstance(content, str) else content
-    if said.keys() == PLAIN and isinstance(content, str):
-        return extended(digest, said)
-    if "tool_calls" in said:
-        functions = [call.get("function", call) for call in said["tool_calls"]]
-        # A client may write arguments anew; the same value is the same call.
-        said["tool_calls"] = [
-            {**each, "arguments": arguments_of(each.get("arguments"))} for each in functions
+    fields = {key: value for key, value in message.items() if value and key not in OWN_TO_A_CLIENT}
+    fields["content"] = content.strip() if isinstance(content, str) else content
+    if fields.keys() == PLAIN and isinstance(content, str):
+        return extended(digest, fields)
+    if "tool_calls" in fields:
+        functions = [call.get("function", call) for call in fields["tool_calls"]]
+        # A client may rewrite arguments; the same value is the same call.
+        fields["tool_calls"] = [
+            {**function, "arguments": arguments_of(function.get("arguments"))} for function in functions
         ]
-    return hashlib.blake2b(digest + _canonical(said), digest_size=16).digest()
+    return hashlib.blake2b(digest + _canonical(fields), digest_size=16).digest()
 
 
 def _canonical(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests and answers as ASGI has them: a whole body in time, and an answer or an error of OpenAI's form."""
+"""Requests and answers over ASGI: a whole body in time, and an answer or an error in OpenAI's form."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -12,15 +12,15 @@ Result = TypeVar("Result")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-QUICK = 2**16  # bytes that are read in the event loop; more in a thread
-UNREAD = (408, 413, 429)  # refusals before the body is read: the connection ends with it
+QUICK = 2**16  # bytes that the event loop reads itself; a thread reads more
+UNREAD = (408, 413, 429)  # refusals before the body is read; the connection ends with it
 
 
 async def whole_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes:
     """Return the body.
 
     Raises:
-        Refused: it is too large, which its declared size may tell before it is read, or comes too slowly.
+        Refused: it is too large, which its declared size may show before it is read, or comes too slowly.
     """
     try:
         async with asyncio.timeout(BODY_S):
@@ -30,7 +30,7 @@ async def whole_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes:
 
 
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Return what a function of a body returns; the event loop answers others while a large one is read."""
+    """Run a function on a body; for a large body in a thread, so that the event loop can answer others."""
     return work(*arguments) if size <= QUICK else await asyncio.to_thread(work, *arguments)
 
 
@@ -61,8 +61,8 @@ async def begin_answer(
 
 
 async def _read(scope: Scope, receive: Receive, most_bytes: int) -> bytes:
-    told = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    length = int(told) if told.isdigit() else 0
+    header = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    length = int(header) if header.isdigit() else 0
     body, more = bytearray(), True
     while more and max(length, len(body)) <= most_bytes:
         message = await receive()

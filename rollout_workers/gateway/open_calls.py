@@ -1,4 +1,4 @@
-"""Calls inside a door at once, and the most that there may be."""
+"""Open calls of a door, and their limit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ from rollout_workers.gateway.bodies import Refused
 
 
 class OpenCalls:
-    """Count of a door's calls: their bodies are being read, or they wait for answers.
+    """Count of a door's calls while their bodies are read or they wait for answers.
 
     Args:
-        most: calls at once.
-        limit: what sets `most`, for the message of a refusal.
+        most: limit of open calls.
+        limit: the setting of `most`, for the message of a refusal.
     """
 
     def __init__(self, most: int, limit: str) -> None:
@@ -20,10 +20,10 @@ class OpenCalls:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Count a call, from before its body is read until it is answered.
+        """Count a call, from before its body is read until its answer.
 
         Raises:
-            Refused: as many calls are inside as may be.
+            Refused: the limit is reached.
         """
         if self.num >= self._most:
             raise Refused(

@@ -25,15 +25,15 @@ TOO_LONG = "context_length_exceeded"  # OpenAI's name
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Tokens that the model reads in one call: a known call that it goes on from, and the tokens behind it.
+    """Tokens that the model reads in one call: a known call that it continues, and the tokens behind it.
 
     Example: a first call: `Read(parent=None, observed=(1, 12, 14), heard="3 + 4?", digest=b"…")`
     """
 
     parent: Call | None
     observed: Tokens
-    heard: str  # for people
-    digest: bytes = b""  # of a chat's messages
+    heard: str  # the heard messages as text
+    digest: bytes = b""  # digest of a chat's messages
 
     def call(self, generation: Generation, role: str) -> Call:
         return Call(self.parent, self.observed, self.heard, generation, role)
@@ -49,10 +49,10 @@ class Reply:
 
 
 class Reader:
-    """Reader of calls for one model; it belongs to one thread, as its tokenizer does.
+    """Reader of calls for one model; like its tokenizer, it belongs to one thread.
 
     Args:
-        parse: finds calls of tools in an answer; None: programs that offer tools are refused.
+        parse: finds calls of tools in an answer; None: refuse programs that offer tools.
 
     Raises:
         InputError: the chat template can't be continued turn by turn.
@@ -63,51 +63,51 @@ class Reader:
         self._calls_of_tools = itertools.count(1)
         self._texts = None if form is None else ChatTexts(Chat(tokenizer, form))
 
-    def read(self, asked: Asked, history: History) -> Read:
-        """Return what the model reads; known answers keep the tokens that were drawn.
+    def read(self, request: Asked, history: History) -> Read:
+        """Return the tokens that the model reads; known answers keep their drawn tokens.
 
         Raises:
             Refused: the template refuses the messages, or there is none.
         """
-        if not asked.is_chat:
-            return self._read_prompt(asked.prompt, asked.role, history)
+        if not request.is_chat:
+            return self._read_prompt(request.prompt, request.role, history)
         if self._texts is None:
             raise Refused(
                 400,
                 "there is no chat template: call /v1/completions, or give model.chat.template=FILE.jinja; "
                 "with a task of raw texts, model.chat.template=tokenizer asks for the model's own",
             )
-        if asked.tools and self._parse is None:
+        if request.tools and self._parse is None:
             raise Refused(400, "tools are not supported here: say them in a message", "unsupported_option")
         try:
-            return self._read_talk(self._texts, asked, history)
+            return self._read_talk(self._texts, request, history)
         except InputError as error:
             raise Refused(400, str(error)) from None
 
-    def reply(self, asked: Asked, generation: Generation) -> Reply:
-        """Return the model's answer as the program gets it."""
+    def reply(self, request: Asked, generation: Generation) -> Reply:
+        """Return the model's answer in the form that the program gets."""
         reason = "stop" if generation.finish_reason is FinishReason.STOP else "length"
         message: Message = {"role": "assistant", "content": generation.text}
-        if asked.tools and self._parse is not None and self._texts is not None:
+        if request.tools and self._parse is not None and self._texts is not None:
             whole = str(self._texts.chat.message(generation.tokens)["content"])  # with the marks of calls
-            if calls := self._calls(parsed := self._parse(whole, asked.tools)):
+            if calls := self._calls(parsed := self._parse(whole, request.tools)):
                 message = {"role": "assistant", "content": parsed.content, "tool_calls": calls}
                 reason = "tool_calls"
         return Reply(message, reason, len(generation.tokens))
 
-    def remember(self, history: History, asked: Asked, read: Read, call: Call, reply: Reply) -> None:
-        """Add a finished call to the history, so that later calls go on from it."""
+    def remember(self, history: History, request: Asked, read: Read, call: Call, reply: Reply) -> None:
+        """Add a finished call to the history, so that later calls continue it."""
         history.add(call)
-        if asked.is_chat:
-            (said,) = conversation([reply.message], "the answer")  # as it will be read when it comes back
-            history.know_talk(extended(read.digest, said), call)
-        elif isinstance(asked.prompt, str):
-            # A text that goes on behind a stop string has this string; an end token has no text.
+        if request.is_chat:
+            (message,) = conversation([reply.message], "the answer")  # in the form in which it will come back
+            history.know_talk(extended(read.digest, message), call)
+        elif isinstance(request.prompt, str):
+            # A text that continues behind a stop string contains this string; an end token has no text.
             whole = self._tokenizer.decode(list(call.generation.tokens), skip_special_tokens=False)
-            history.know_text(asked.prompt + whole, call)
+            history.know_text(request.prompt + whole, call)
 
     def _calls(self, parsed: Parsed) -> list[dict[str, Any]]:
-        """Return an answer's calls in OpenAI's form; [] where one is malformed, so that its text is seen."""
+        """Return an answer's calls in OpenAI's form; [] if one is malformed, so that its text is visible."""
         if not all(isinstance(call, ToolCall) for call in parsed.calls):
             return []
         return [
@@ -120,14 +120,14 @@ class Reader:
             if isinstance(call, ToolCall)
         ]
 
-    def _read_talk(self, texts: ChatTexts, asked: Asked, history: History) -> Read:
-        messages, digests = asked.messages, talk_digests(asked.messages, asked.tools, asked.role)
+    def _read_talk(self, texts: ChatTexts, request: Asked, history: History) -> Read:
+        messages, digests = request.messages, talk_digests(request.messages, request.tools, request.role)
         parent, count = history.find_talk(digests, messages)
         if parent is None:
-            return Read(None, texts.start("", "", messages, asked.tools), _heard(messages), digests[-1])
+            return Read(None, texts.start("", "", messages, request.tools), _heard(messages), digests[-1])
         heard = _heard(messages[count:])
         if texts.chat.follows_template:
-            before, whole = continued(parent), texts.start("", "", messages, asked.tools)
+            before, whole = continued(parent), texts.start("", "", messages, request.tools)
             if whole[: len(before)] != before:
                 return Read(None, whole, _heard(messages), digests[-1])
             return Read(parent, whole[len(before) :], heard, digests[-1])
@@ -149,15 +149,15 @@ class Reader:
 
 
 def _heard(messages: Sequence[Message]) -> str:
-    """Return messages as plain text. Results of tools have the marks by which transcripts find them.
+    """Return messages as plain text. Results of tools keep the marks that transcripts look for.
 
     >>> _heard([{"role": "tool", "content": "42"}, {"role": "user", "content": "So?"}])
     '<tool_response>\\n42\\n</tool_response>\\nSo?'
     """
     return text_of(
         [
-            {**each, "content": responded([each["content"]])} if each["role"] == "tool" else each
-            for each in messages
+            {**message, "content": responded([message["content"]])} if message["role"] == "tool" else message
+            for message in messages
         ]
     )
 

@@ -2,8 +2,8 @@
 
     program ─▶ key ─▶ open calls ─▶ size of the body ─▶ door ─▶ engine ─▶ answer, whole or as events
 
-Without a key that is in use nobody gets past the first step. So a page in a browser, which knows no key, can
-do nothing here, and the checks of Host and Origin are not needed.
+The first step refuses callers without a valid key. So a page in a browser, which knows no key, can do nothing
+here, and no checks of Host and Origin are needed.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from rollout_workers.gateway.http_messages import (
 )
 from rollout_workers.gateway.reading import Reply
 
-MOST_BYTES = 8 * 2**20  # of a call's body
+MOST_BYTES = 8 * 2**20  # limit of a call's body
 READERS = {"/v1/chat/completions": read_chat, "/v1/completions": read_completion}
 MODELS = "/v1/models"
 
@@ -43,28 +43,28 @@ Result = TypeVar("Result")
 
 
 class Door(Protocol):
-    """Program's lease that stands behind a key."""
+    """A program's lease behind a key."""
 
     def entered(self) -> AbstractContextManager[None]:
-        """Let a call in before its body is read, or refuse it; the call is over when the context ends."""
+        """Let a call in before its body is read, or refuse it; the call ends with the context."""
         ...
 
-    async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
+    async def answer(self, request: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers."""
         ...
 
     def refused(self, reason: str) -> None:
-        """Hear of a call that was refused, and why."""
+        """Hear of a refused call, and its reason."""
         ...
 
 
 class Gateway:
-    """HTTP server in a thread of its own. `open` and `shut` are for the thread of its event loop.
+    """HTTP server in a thread. Only the thread of its event loop may call `open` and `shut`.
 
     Args:
-        most_bytes: the largest body of a call.
+        most_bytes: limit of a call's body.
         name: of the model, for the list of models.
-        public: the door of all callers, where what stands in front has checked them; None: keys decide.
+        public: the door of all callers, if an application in front has checked them; None: keys decide.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Gateway:
 
         Args:
             listener: a socket; None: a free port of this machine's loopback.
-            app: what stands in front of this gateway, as ASGI has it; None: nothing.
+            app: an ASGI application in front of this gateway; None: nothing.
         """
         import uvicorn
 
@@ -116,7 +116,7 @@ class Gateway:
         self._doors[_digest(key)] = door
 
     def shut(self, key: str) -> None:
-        """End a key: nobody gets in by it any more."""
+        """Invalidate a key."""
         self._doors.pop(_digest(key), None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,18 +138,18 @@ class Gateway:
                 )
             with door.entered():
                 body = await whole_body(scope, receive, self._most_bytes)
-                asked = await aside(len(body), READERS[path], body)
-                if self._public is not None and asked.model not in ("", self._name):
-                    there_is = f"model={asked.model!r:.80}: there is only '{self._name}' here"
+                request = await aside(len(body), READERS[path], body)
+                if self._public is not None and request.model not in ("", self._name):
+                    there_is = f"model={request.model!r:.80}: there is only '{self._name}' here"
                     raise Refused(404, there_is, "model_not_found")
                 if self._public is not None:
-                    asked = replace(asked, model=self._name)
-                await self._answer(asked, door, receive, send)
+                    request = replace(request, model=self._name)
+                await self._answer(request, door, receive, send)
         except Refused as refused:
             if door is not None:
                 door.refused(refused.message)
             await send_error(send, refused)
-        except Exception as error:  # the next caller is to be answered, whatever this one has done
+        except Exception as error:  # answer the next caller, whatever this caller has done
             logging.getLogger(__name__).exception("a call failed")
             failed = Refused(500, redact(f"{type(error).__name__}: {error}")[:500], "server_error")
             if door is not None:
@@ -166,17 +166,17 @@ class Gateway:
     def _door_of(self, scope: Scope) -> Door:
         if self._public is not None:
             return self._public
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, key = given.decode("latin-1").partition(" ")
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        scheme, _, key = header.decode("latin-1").partition(" ")
         door = self._doors.get(_digest(key.strip()))
         if door is None or scheme.lower() != "bearer":
             raise Refused(401, "expected the key of an episode that goes on", "invalid_api_key")
         return door
 
-    async def _answer(self, asked: Asked, door: Door, receive: Receive, send: Send) -> None:
-        """Answer a call, unless its caller has gone before the answer is there."""
-        drawing = asyncio.ensure_future(door.answer(asked))
-        leaving = asyncio.ensure_future(receive())  # nothing but a disconnect comes behind the body
+    async def _answer(self, request: Asked, door: Door, receive: Receive, send: Send) -> None:
+        """Answer a call, unless its caller leaves before the answer is ready."""
+        drawing = asyncio.ensure_future(door.answer(request))
+        leaving = asyncio.ensure_future(receive())  # only a disconnect comes behind the body
         try:
             await asyncio.wait((drawing, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not drawing.done():
@@ -186,17 +186,17 @@ class Gateway:
             for task in (drawing, leaving):
                 task.cancel()
         number = next(self._numbers)
-        if not asked.streams:
-            await send_answer(send, 200, whole_answer(number, asked, num_read, replies))
+        if not request.streams:
+            await send_answer(send, 200, whole_answer(number, request, num_read, replies))
             return
         await begin_answer(send, 200, b"text/event-stream")
-        for event in events(number, asked, num_read, replies):
+        for event in events(number, request, num_read, replies):
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
 def _loop_of(config: Any) -> asyncio.AbstractEventLoop:
-    """Return the fastest event loop that is installed."""
+    """Return the fastest installed event loop."""
     factory = config.get_loop_factory() or asyncio.new_event_loop
     loop: asyncio.AbstractEventLoop = factory()
     return loop

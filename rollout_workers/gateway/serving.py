@@ -1,4 +1,4 @@
-"""Step an engine for a gateway's calls alone, without leases: a finished model behind the gateway."""
+"""Step an engine only for a gateway's calls, without leases: a finished model behind the gateway."""
 
 import asyncio
 import copy
@@ -19,9 +19,9 @@ from rollout_workers.gateway.http_messages import QUICK
 from rollout_workers.gateway.open_calls import OpenCalls
 from rollout_workers.gateway.reading import Reader, Reply, beyond_window
 
-WARPS = ("temperature", "top_p", "top_k", "repetition_penalty")  # a call's own win
-LOOK_S = 0.5  # an idle engine looks so often whether it shall stop
-MOST_OPEN = 1024  # calls at once: each may hold a body of megabytes
+WARPS = ("temperature", "top_p", "top_k", "repetition_penalty")  # the call's values win
+LOOK_S = 0.5  # an idle engine checks this often whether to stop
+MOST_OPEN = 1024  # calls at once, because each may hold a body of megabytes
 
 
 class EngineThread:
@@ -35,10 +35,10 @@ class EngineThread:
         self._thread.start()
 
     def engine(self) -> Engine:
-        """Wait until the engine is up; return it.
+        """Wait until the engine runs; return it.
 
         Raises:
-            Exception: the engine's own, why it did not start.
+            Exception: the engine's error at its start.
         """
         self._is_up.wait()
         if self.failure is not None:
@@ -83,18 +83,18 @@ class EngineThread:
     def _add(self, engine: Engine, request: Request) -> None:
         try:
             engine.add(request)
-        # vLLM refuses a request by errors of its own classes. A dead engine fails at its next step.
+        # vLLM refuses a request by errors of its classes. A dead engine fails at its next step.
         except Exception as error:
             self._calls.refuse((request.id,), str(error))
 
 
 class ModelDoor:
-    """Door to a finished model: each call is read anew, and draws as it asks to.
+    """Door to a finished model: each call is read anew, and its options decide the sampling.
 
     Args:
-        sampling: what holds where a call says nothing.
-        seed: of calls that name none; None: a new one each time.
-        longest: tokens that no answer exceeds, whatever a call asks for; None: the window's.
+        sampling: defaults for options that a call leaves open.
+        seed: of calls without a seed; None: a new one each time.
+        longest: limit of every answer's tokens, whatever a call asks for; None: the window's.
     """
 
     def __init__(
@@ -116,63 +116,65 @@ class ModelDoor:
         """Let a call in, or refuse it."""
         return self._inside.entered()
 
-    async def answer(self, asked: Asked) -> tuple[int, list[Reply]]:
+    async def answer(self, request: Asked) -> tuple[int, list[Reply]]:
         """Return the number of tokens that the model read, and its answers.
 
         Raises:
             Refused: the call does not fit the model.
         """
-        contexts = await self._contexts(asked)
+        contexts = await self._contexts(request)
         for context in contexts:
             if not 0 < len(context) < self._window:
                 raise beyond_window(len(context), self._window - 1)
-        seed = self._seed if asked.seed is None else asked.seed
+        seed = self._seed if request.seed is None else request.seed
         first = secrets.randbits(62) if seed is None else seed
-        seeds = [(first + number) % 2**62 for number in range(asked.num_choices)]
+        seeds = [(first + number) % 2**62 for number in range(request.num_choices)]
         drawn = await _all_or_none(
             [
-                self._engine.generate(context, self._drawn(asked, self._window - len(context)), seed)
+                self._engine.generate(context, self._drawn(request, self._window - len(context)), seed)
                 for context in contexts
                 for seed in seeds
             ]
         )
         num_read = sum(map(len, contexts))
-        return num_read, [self._reader.reply(asked, generation) for generation in drawn]
+        return num_read, [self._reader.reply(request, generation) for generation in drawn]
 
     def refused(self, reason: str) -> None:
-        """Do nothing: callers of a finished model may err as often as they like."""
+        """Do nothing, because callers of a finished model may err as often as they like."""
 
-    async def _contexts(self, asked: Asked) -> list[tuple[int, ...]]:
-        """Return the tokens of each prompt; a large call's in a thread, by a tokenizer of its own."""
-        if asked.num_bytes <= QUICK:
-            return _read(self._reader, asked)
+    async def _contexts(self, request: Asked) -> list[tuple[int, ...]]:
+        """Return the tokens of each prompt; a thread with another tokenizer reads a large call."""
+        if request.num_bytes <= QUICK:
+            return _read(self._reader, request)
         async with self._one_large:
             if self._large_reader is None:
                 self._large_reader = await asyncio.to_thread(copy.deepcopy, self._reader)
-            return await asyncio.to_thread(_read, self._large_reader, asked)
+            return await asyncio.to_thread(_read, self._large_reader, request)
 
-    def _drawn(self, asked: Asked, room: int) -> Sampling:
-        own = self._sampling
-        wanted = own.max_tokens if asked.max_tokens is None else asked.max_tokens
+    def _drawn(self, request: Asked, room: int) -> Sampling:
+        sampling = self._sampling
+        wanted = sampling.max_tokens if request.max_tokens is None else request.max_tokens
         longest = min(wanted, room, self._longest)
-        given = {name: getattr(asked, name) for name in WARPS}
+        warps = {name: getattr(request, name) for name in WARPS}
         return replace(
-            own,
+            sampling,
             max_tokens=longest,
-            min_tokens=min(own.min_tokens if asked.min_tokens is None else asked.min_tokens, longest),
-            stop=tuple(dict.fromkeys((*own.stop, *asked.stop))),
-            **{name: value for name, value in given.items() if value is not None},
+            min_tokens=min(
+                sampling.min_tokens if request.min_tokens is None else request.min_tokens, longest
+            ),
+            stop=tuple(dict.fromkeys((*sampling.stop, *request.stop))),
+            **{name: value for name, value in warps.items() if value is not None},
         )
 
 
-def _read(reader: Reader, asked: Asked) -> list[tuple[int, ...]]:
+def _read(reader: Reader, request: Asked) -> list[tuple[int, ...]]:
     """Return the tokens of each of a call's prompts."""
-    prompts = (asked.prompt, *asked.more_prompts)
-    return [reader.read(replace(asked, prompt=prompt), History()).observed for prompt in prompts]
+    prompts = (request.prompt, *request.more_prompts)
+    return [reader.read(replace(request, prompt=prompt), History()).observed for prompt in prompts]
 
 
 async def _all_or_none(calls: Sequence[Coroutine[Any, Any, Generation]]) -> list[Generation]:
-    """Return every call's result; give up the others where one is refused."""
+    """Return every call's result; if one is refused, give up the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))

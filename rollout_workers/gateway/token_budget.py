@@ -1,13 +1,13 @@
-"""Tokens that the model may write in one episode, whose calls may be open at the same time."""
+"""Budget of the tokens that the model may write in one episode, with several open calls."""
 
 import asyncio
 import math
 
 
 class TokenBudget:
-    """Budget of which open calls hold what they may write at most, in the event loop's thread.
+    """Budget from which open calls hold the most that they may write, in the event loop's thread.
 
-    Example: of 100 tokens one call holds 80 and writes 30; a second call that wants 50 waits for that.
+    Example: of 100 tokens one call holds 80 and writes 30; a second call that wants 50 waits for the release.
 
     Args:
         total: tokens; None: no limit.
@@ -19,10 +19,10 @@ class TokenBudget:
         self._released = asyncio.Event()
 
     async def hold(self, wanted: int, num_answers: int = 1) -> int:
-        """Hold tokens for each of a call's answers; return how many, 0 where fewer than one is left for good.
+        """Hold tokens for each of a call's answers; return how many; 0: less than one is left for good.
 
-        A call that would get less than it wants waits while others hold tokens that they may not need, so
-        that its answer does not depend on what is open beside it.
+        A call that would get less than it wants waits while others hold tokens that they may not need. So its
+        answer does not depend on other open calls.
         """
         while (left := self._left - self._num_held) < wanted * num_answers and self._num_held:
             self._released.clear()
@@ -32,7 +32,7 @@ class TokenBudget:
         return held
 
     def release(self, held: int, num_written: int) -> None:
-        """Give back what a call held, less what it has written."""
+        """Give back a call's held tokens, minus the tokens that it wrote."""
         self._num_held -= held
         self._left -= num_written
         self._released.set()

@@ -1,9 +1,9 @@
-"""The front of vLLM's own server application: what a caller of a model needs is let through, nothing else.
+"""The front of vLLM's server application: it lets through only what a model's callers need.
 
     request ─▶ known path ─▶ open calls ─▶ whole body, in time ─▶ JSON that all can read ─▶ defaults ─▶ vLLM
 
-vLLM has more paths (its workers, adapters, profiles): they are for those who run it. A call is passed on as
-it came, with the served model's own sampling and system message where it says nothing.
+vLLM has more paths (its workers, adapters, profiles) for those who run it. A call is passed on unchanged,
+with the served model's sampling and system message for options that it leaves open.
 """
 
 import json
@@ -32,8 +32,8 @@ CHAT, COMPLETION, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/re
 MODELS, TOKENIZE = "/v1/models", "/tokenize"
 CALLS = frozenset({CHAT, COMPLETION, RESPONSES, TOKENIZE, "/detokenize"})
 SHOWN = frozenset({MODELS, "/health", "/ping", "/version", "/metrics"})
-MOST_OPEN = 1024  # calls at once: each may hold a body of megabytes
-# The names by which vLLM knows what the served model's sampling says
+MOST_OPEN = 1024  # calls at once, because each may hold a body of megabytes
+# vLLM's names for the limit of an answer's tokens
 LONGEST: Mapping[str, tuple[str, ...]] = {
     CHAT: ("max_completion_tokens", "max_tokens"),
     COMPLETION: ("max_tokens",),
@@ -46,10 +46,10 @@ NO_TEMPLATE = (
 
 
 class Defaults:
-    """Settings of the served model that a call gets where it says nothing of them.
+    """Settings of the served model for options that a call leaves open.
 
     Args:
-        seed: of calls that name none; None: a new one each time.
+        seed: of calls without a seed; None: a new one each time.
         system: the system message of conversations that begin without one.
         window: tokens of a prompt and its answer.
     """
@@ -58,7 +58,7 @@ class Defaults:
         self._sampling, self._seed, self._system, self._window = sampling, seed, system, window
 
     def filled(self, path: str, call: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the call with what it leaves open."""
+        """Return the call with its open options filled in."""
         filled = {name: value for name, value in call.items() if value is not None}
         if self._system is not None and path in (CHAT, TOKENIZE):
             filled = _with_system(filled, self._system)
@@ -66,18 +66,18 @@ class Defaults:
             filled.setdefault("instructions", self._system)
         if path not in LONGEST:
             return filled
-        own = self._sampling
+        sampling = self._sampling
         if not any(name in filled for name in LONGEST[path]):
-            filled[LONGEST[path][0]] = min(own.max_tokens, self._window - 1)
+            filled[LONGEST[path][0]] = min(sampling.max_tokens, self._window - 1)
         for name in WARPS:
-            filled.setdefault(name, getattr(own, name))
+            filled.setdefault(name, getattr(sampling, name))
         if path == RESPONSES:
             return filled
         longest = next(filled[name] for name in LONGEST[path] if name in filled)
-        if own.min_tokens and isinstance(longest, int):
-            filled.setdefault("min_tokens", min(own.min_tokens, longest))
-        if own.stop:
-            filled["stop"] = _stops(filled.get("stop"), own.stop)
+        if sampling.min_tokens and isinstance(longest, int):
+            filled.setdefault("min_tokens", min(sampling.min_tokens, longest))
+        if sampling.stop:
+            filled["stop"] = _stops(filled.get("stop"), sampling.stop)
         if self._seed is not None:
             filled.setdefault("seed", self._seed)
         return filled
@@ -131,7 +131,7 @@ class VLLMFront:
         """Return the body that vLLM gets.
 
         Raises:
-            Refused: it asks for too much, or for what the model can't do.
+            Refused: it exceeds a limit, or needs what the model can't do.
         """
         call = json_object(body)
         if not self._chats and (path in (CHAT, RESPONSES) or "messages" in call):
@@ -174,22 +174,22 @@ def _check_size(call: Mapping[str, Any]) -> None:
 def _with_system(call: dict[str, Any], system: str) -> dict[str, Any]:
     messages = call.get("messages")
     if not isinstance(messages, list) or not messages or not isinstance(messages[0], dict):
-        return call  # vLLM says what it expects
+        return call  # vLLM reports what it expects
     if messages[0].get("role") in SYSTEM_ROLES:
         return call
     return {**call, "messages": [{"role": "system", "content": system}, *messages]}
 
 
-def _stops(asked: Any, own: Sequence[str]) -> Any:
-    """Return a call's stop texts with the model's own; what is neither text nor list is vLLM's to refuse.
+def _stops(stops: Any, model_stops: Sequence[str]) -> Any:
+    """Return a call's stop texts with the model's; vLLM refuses anything that is no text or list.
 
     >>> _stops("a", ["b", "a"]), _stops(None, ["b"]), _stops(3, ["b"])
     (['b', 'a'], ['b'], 3)
     """
-    if asked is not None and not isinstance(asked, str | list):
-        return asked
-    more = [] if asked is None else [asked] if isinstance(asked, str) else asked
-    return [*own, *(text for text in more if text not in own)]
+    if stops is not None and not isinstance(stops, str | list):
+        return stops
+    more = [] if stops is None else [stops] if isinstance(stops, str) else stops
+    return [*model_stops, *(text for text in more if text not in model_stops)]
 
 
 def _sized(scope: Scope, length: int) -> Scope:
@@ -199,7 +199,7 @@ def _sized(scope: Scope, length: int) -> Scope:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return ASGI's `receive` that hands out this body first, then what comes: the caller's leaving."""
+    """Return ASGI's `receive` that gives this body first, then the caller's disconnect."""
     is_given = False
 
     async def receive_again() -> Any:

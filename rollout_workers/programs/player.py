@@ -1,9 +1,9 @@
-"""Play a worker's leases by programs: each lease is a process, whose calls make the engine's requests.
+"""Play a worker's leases by programs: each lease is a process, whose calls become the engine's requests.
 
     lease ─▶ seat ─▶ program ◀─▶ door of the gateway ◀─▶ engine        all episodes side by side
                         └─▶ ends ─▶ reward ─▶ rollout
 
-The gateway's event loop plays the episodes. The engine's thread only takes requests and gives generations.
+The gateway's event loop plays the episodes. The engine's thread only takes requests and returns generations.
 """
 
 import asyncio
@@ -26,11 +26,12 @@ from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import Gateway
 from rollout_workers.programs.process import ProgramProcess
 from rollout_workers.programs.reward import REWARD_FILE, Reward, with_reward
+from rollout_workers.programs.warm_parent import ForkedProgram, WarmParent
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.tools.tool_calls import parser_of
 
-LOOK_S = 0.05  # an idle engine waits so long for calls before it looks at mail
-CLOSE_S = 4.0  # programs may take so long to end
+LOOK_S = 0.05  # an idle engine waits at most this long for calls before it checks its mail
+CLOSE_S = 4.0  # time for programs to end
 
 
 class Programs:
@@ -40,7 +41,7 @@ class Programs:
         self, settings: ProgramSettings, engine: Engine, rollout: RolloutSettings, chat: ChatForm | None
     ) -> None:
         self._settings, self._rollout, self._window = settings, rollout, engine.window
-        # A copy, since no two threads may use one tokenizer.
+        # A copy, because two threads may not share a tokenizer.
         form = None if settings.template == "plain" else chat or _own_template(engine)
         tokenizer = copy.deepcopy(engine.tokenizer)
         self._reader = Reader(tokenizer, form, parser_of(settings.tool_parser, tokenizer))
@@ -49,11 +50,13 @@ class Programs:
             self._partner = FrozenModel(
                 settings.partner_options, form is not None, settings.tool_parser, settings.num_parallel
             )
-        self._calls = EngineCalls()
+        self._calls = EngineCalls(getattr(engine, "roles", ()))
         self._gateway = Gateway()
         self.address = self._gateway.start()
+        warm_words = settings.warm_words()
+        self._warm = WarmParent(warm_words, settings.start_timeout_s) if warm_words else None
         self._seats = asyncio.Semaphore(settings.num_parallel)
-        # One thread waits for a program's end, another one may meanwhile see to the end of the last one.
+        # While one thread waits for a program's end, another may finish the last program.
         self._threads = ThreadPoolExecutor(2 * settings.num_parallel, thread_name_prefix="program")
         self._playing: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
@@ -92,7 +95,7 @@ class Programs:
         with self._lock:
             self._num_given_up += 1
             self._finished.clear()
-        with contextlib.suppress(TimeoutError):  # all are told to end, and their keepers see to it
+        with contextlib.suppress(TimeoutError):  # all got the order to end, and their keepers enforce it
             self._gateway.submit(self._end_all()).result(CLOSE_S)
 
     def close(self) -> None:
@@ -101,6 +104,8 @@ class Programs:
         self._gateway.stop()
         if self._partner is not None:
             self._partner.stop()
+        if self._warm is not None:
+            self._warm.close()
         self._threads.shutdown(wait=False)
 
     # ---- in the gateway's thread ----
@@ -123,7 +128,7 @@ class Programs:
             try:
                 with redacted_errors():
                     rollout = await self._episode(lease)
-            except Exception as error:  # a program may do anything, and must not end the worker
+            except Exception as error:  # a program may do anything, but must not end the worker
                 rollout = _failed(lease, _as_episode_error(error))
         with self._lock:
             if round_now == self._num_given_up:
@@ -131,7 +136,7 @@ class Programs:
         self._calls.wake()
 
     async def _episode(self, lease: Lease) -> Rollout:
-        """Play until a program ends well, or fails beyond its budget, at most `max_attempts` times.
+        """Play until a program succeeds or exceeds a budget, at most `max_attempts` times.
 
         Raises:
             EpisodeError: the program failed, hung or wrote no reward at every attempt.
@@ -152,7 +157,7 @@ class Programs:
             except EpisodeError as error:
                 self.num_restarts += 1
                 door.is_spent = door.is_spent or door.is_full
-                is_over = door.is_cut or door.is_spent  # other attempts would draw the same, up to there
+                is_over = door.is_cut or door.is_spent  # other attempts would draw the same up to there
                 if door.history.calls and (is_over or fault_reward is not None):
                     return _rollout(door, Reward(fault_reward or 0.0, {"fault": 1.0}), self._settings)
                 if attempt == attempts:
@@ -168,7 +173,7 @@ class Programs:
             door.is_shut = True
             self._gateway.shut(key)
         if not door.history.calls:
-            raise EpisodeError(f"the program ended without an answer of the model{door.refusals}")
+            raise EpisodeError(f"the program ended without an answer from the model{door.refusals}")
         if reward is None and self._settings.reward_file:
             raise EpisodeError(
                 f"the program wrote no reward: expected a number in the file that {REWARD_FILE} names, or "
@@ -177,10 +182,11 @@ class Programs:
         return reward or Reward()
 
     async def _run_with(self, key: str, lease: Lease, door: EpisodeDoor) -> Reward | None:
-        loop, words = asyncio.get_running_loop(), self._settings.words(lease.prompt.text)
-        starting = loop.run_in_executor(self._threads, ProgramProcess, words, lease, self.address, key)
+        loop = asyncio.get_running_loop()
+        starting = loop.run_in_executor(self._threads, self._started, lease, key)
         try:
             program = await asyncio.shield(starting)
+            door.begins()
         except asyncio.CancelledError:
             starting.add_done_callback(_end_at_once)
             raise
@@ -191,23 +197,28 @@ class Programs:
             program.end()
             await asyncio.shield(loop.run_in_executor(self._threads, program.close))
 
+    def _started(self, lease: Lease, key: str) -> ProgramProcess:
+        if self._warm is not None:
+            return ForkedProgram(self._warm, lease, self.address, key)
+        return ProgramProcess(self._settings.words(lease.prompt.text), lease, self.address, key)
+
     async def _until_it_ends(self, program: ProgramProcess, door: EpisodeDoor) -> None:
-        """Wait for the program's end, as long as it goes on calling.
+        """Wait for the program's end, while it makes calls.
 
         Raises:
-            EpisodeError: it failed, made no call for too long, or floods the gateway.
+            EpisodeError: it failed, made no call for too long, or flooded the gateway.
         """
         ending = asyncio.get_running_loop().run_in_executor(self._threads, program.wait)
         flooding = asyncio.ensure_future(door.flooded.wait())
         look_s = self._settings.step_timeout_s / 4
         try:
             while (patience_s := door.patience_s) > 0:
-                wait_s = min(patience_s, look_s)  # a call that has come meanwhile may leave less of it
+                wait_s = min(patience_s, look_s)  # a call meanwhile may leave less
                 await asyncio.wait((ending, flooding), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 if ending.done():
                     return ending.result()
                 if flooding.done():
-                    raise EpisodeError(f"the program went on calling{door.refusals}")
+                    raise EpisodeError(f"the program kept calling{door.refusals}")
         finally:
             flooding.cancel()
             if not ending.done():
@@ -221,7 +232,7 @@ class Programs:
 
 
 def _end_at_once(starting: "asyncio.Future[ProgramProcess]") -> None:
-    """End a program whose lease was given up while it started."""
+    """End a program whose lease was given up during its start."""
     if starting.exception() is None:
         starting.result().end()
 

@@ -21,21 +21,21 @@ from contracts.rollout import Lease
 from rollout_workers.programs.reward import MOST_REWARD_BYTES, REWARD_FILE, Reward, read_reward
 
 KEEPER = Path(__file__).with_name("keeper.py")
-KEEPER_S = 10.0  # for a keeper to end a program, of which it gives it a second
+KEEPER_S = 10.0  # time for a keeper to end a program, to which it gives a second
 PROMPT_FILE = "WHETSTONE_PROMPT_FILE"
-OURS = ("RAY_", "VLLM_", "MLFLOW_TRACKING_")  # beginnings of variables that are no business of a program
+OURS = ("RAY_", "VLLM_", "MLFLOW_TRACKING_")  # prefixes of variables that programs must not see
 TOKENS = (TOKEN, TOKEN_FILE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 class ProgramProcess:
-    """Process of one program with a folder of its own, both gone after `close`.
+    """Process of one program with a separate folder; `close` removes both.
 
     Args:
         address: the base URL of the gateway.
-        key: the lease's.
+        key: the lease's key.
 
     Raises:
-        EpisodeError: the program can't be started with these words; nothing is left of it.
+        EpisodeError: the program can't be started with these words; nothing of it remains.
     """
 
     def __init__(self, words: Sequence[str], lease: Lease, address: str, key: str) -> None:
@@ -44,7 +44,7 @@ class ProgramProcess:
             self._start(words, lease, address, key)
         except BaseException as error:
             shutil.rmtree(self._folder, ignore_errors=True)
-            if isinstance(error, OSError | ValueError):  # a word is too long, or holds what no word may
+            if isinstance(error, OSError | ValueError):  # a word is too long or has forbidden characters
                 raise EpisodeError(
                     f"the program can't be started ({error}); expected words without NUL or half a surrogate "
                     f"pair, each below 128 KiB; the file of {PROMPT_FILE} takes any prompt"
@@ -60,54 +60,52 @@ class ProgramProcess:
             PROMPT_FILE: str(prompt_file),
             REWARD_FILE: str(self._reward_file),
         }
-        started_in = working_folder()
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(KEEPER), str(self._folder), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=variables(os.environ, address, key) | places,
-            cwd=started_in if started_in and Path(started_in).is_dir() else None,
-            start_new_session=True,
-        )
+        self._launch(words, variables(os.environ, address, key) | places)
+
+    def _launch(self, words: Sequence[str], environment: dict[str, str]) -> None:
+        self._keeper = keeper_of(self._folder, words, environment)
+
+    def _last_line(self) -> bytes:
+        assert self._keeper.stdout is not None
+        return self._keeper.stdout.readline()
 
     def wait(self) -> None:
-        """Wait until the program has ended by itself, or was ended by `end`.
+        """Wait until the program ends by itself or by `end`.
 
         Raises:
             EpisodeError: it failed; the message has its last output.
         """
-        assert self._keeper.stdout is not None
-        line = self._keeper.stdout.readline()
+        line = self._last_line()
         ended = json.loads(line) if line else {"code": -9, "output": "it was ended"}
         if ended["code"]:
-            said = str(ended["output"]).strip()[-500:]
+            output = str(ended["output"]).strip()[-500:]
             raise EpisodeError(
-                f"the program ended with exit code {ended['code']}: {said or 'it said nothing'}"
+                f"the program ended with exit code {ended['code']}: {output or 'it said nothing'}"
             )
 
     def reward(self) -> Reward | None:
         """Return the reward that the program has written; None without a file.
 
         Raises:
-            EpisodeError: the file holds something else.
+            EpisodeError: the file has other content.
         """
         try:
             with self._reward_file.open("rb") as file:
-                given = file.read(MOST_REWARD_BYTES + 1)
+                content = file.read(MOST_REWARD_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise EpisodeError(f"the file of {REWARD_FILE} can't be read: {error.strerror}") from None
-        return read_reward(given)
+        return read_reward(content)
 
     def end(self) -> None:
-        """End the program and what it has started; `wait` returns then. Any thread may call this."""
+        """End the program and its processes, so that `wait` returns. Any thread may call this."""
         assert self._keeper.stdin is not None
         with contextlib.suppress(OSError):
             self._keeper.stdin.close()
 
     def close(self) -> None:
-        """Wait until nothing of the program is left; end a keeper that hangs, and do its work."""
+        """Wait until nothing of the program remains; end a hanging keeper, and do its work."""
         self.end()
         try:
             self._keeper.wait(KEEPER_S)
@@ -123,14 +121,31 @@ class ProgramProcess:
         self._keeper.stdout.close()
 
 
-def variables(own: Mapping[str, str], address: str, key: str) -> dict[str, str]:
-    """Return a program's environment variables: the worker's without the run's own secrets, and the address.
+def keeper_of(
+    folder: Path, words: Sequence[str], environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    """Start a program under a keeper, in the folder in which Whetstone was started."""
+    started_in = working_folder()
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(KEEPER), str(folder), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=started_in if started_in and Path(started_in).is_dir() else None,
+        start_new_session=True,
+    )
+
+
+def variables(environment: Mapping[str, str], address: str, key: str) -> dict[str, str]:
+    """Return a program's environment variables: the worker's without the run's secrets, and the address.
 
     >>> found = variables({"HOME": "/home/ada", "HF_TOKEN": "…"}, "http://127.0.0.1:4711/v1", "k")
     >>> found["HOME"], found["OPENAI_BASE_URL"], "HF_TOKEN" in found
     ('/home/ada', 'http://127.0.0.1:4711/v1', False)
     """
-    kept = {name: value for name, value in own.items() if not name.startswith(OURS) and name not in TOKENS}
+    kept = {
+        name: value for name, value in environment.items() if not name.startswith(OURS) and name not in TOKENS
+    }
     direct = ",".join(filter(None, (kept.get("no_proxy") or kept.get("NO_PROXY"), "127.0.0.1,localhost")))
     return {
         **kept,

@@ -1,7 +1,7 @@
 """Tools of a server that speaks the Model Context Protocol (MCP) over its standard input and output.
 
-The server is a process of its own for each environment, and ends with it. The protocol's library is
-asynchronous, so a thread runs its event loop.
+Each environment has a server process, which ends with it. The protocol's library is asynchronous, so a thread
+runs its event loop.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ CLOSE_S = 10.0
 
 
 class McpServer:
-    """Toolbox of a server. If it ended, or left a call without an answer, the next episode has a new one.
+    """Toolbox of a server. If it ended, or left a call without an answer, the next episode starts a new one.
 
     Example: `McpServer("python server.py").call("add", {"a": 1, "b": 2}, 5.0) == "3"`
 
     Args:
         command: as typed in a shell, without its special characters; `python` is this Python.
         variables: names of environment variables that the server gets besides PATH, HOME and the like.
-        start_s: seconds until it has named its tools.
+        start_s: seconds within which it must list its tools.
 
     Raises:
         InputError: it does not start, or has no tools.
@@ -58,31 +58,31 @@ class McpServer:
         self.schemas = self._connection.schemas
 
     def reset(self, prompt: Prompt) -> None:
-        """Begin an episode; the server keeps what it remembers.
+        """Begin an episode; the server keeps its memory.
 
         Raises:
-            RuntimeError: a server that ended does not start anew; a later attempt may succeed.
+            RuntimeError: a server that ended does not restart; a later attempt may succeed.
         """
         try:
             self._connection = self._connection or self._connected()
-        except InputError as error:  # it started before, so that nothing is wrong with the command
+        except InputError as error:  # it has started before, so the command is right
             raise RuntimeError(str(error)) from None
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> str:
         if self._connection is None:
             raise ToolError("the server of this tool has ended; answer without it")
         try:
-            found = self._connection.call(name, arguments, seconds)
+            result = self._connection.call(name, arguments, seconds)
         except OutOfTime:
             self._give_up()
             raise ToolError(f"no result within {seconds:g} s") from None
-        except Exception as error:  # the library, the server and the pipe between them
+        except Exception as error:  # the library, the server or the pipe between them failed
             if not _is_answer(error):
                 self._give_up()
             raise ToolError(_said(error)) from None
-        if found.is_error:
-            raise ToolError(_text_of(found))
-        return _text_of(found)
+        if result.is_error:
+            raise ToolError(_text_of(result))
+        return _text_of(result)
 
     def close(self) -> None:
         """End the server."""
@@ -91,7 +91,7 @@ class McpServer:
         self._connection = None
 
     def _give_up(self) -> None:
-        """End the server, without waiting for its end."""
+        """End the server without waiting for its end."""
         if self._connection is not None:
             self._connection.close(0.0)
         self._connection = None
@@ -102,21 +102,19 @@ class McpServer:
             words[0] = sys.executable
         if not words or shutil.which(words[0]) is None:
             raise InputError(
-                f"{self._where}: there is no program {words[0] if words else ''!r}; expected a command"
+                f"{self._where}: no program is named {words[0] if words else ''!r}; expected a command"
             )
         missing = [name for name in self._variables if name not in os.environ]
         if missing:
-            raise InputError(
-                f"environment.mcp_variables: {missing[0]} is not set; expected it in the environment"
-            )
+            raise InputError(f"environment.mcp_variables: {missing[0]} is not set; set it in the environment")
         variables = {name: os.environ[name] for name in self._variables}
         made = _Connection(words, variables)
         try:
             made.start(self._start_s)
-        except Exception as error:  # the library, the server and the pipe between them
+        except Exception as error:  # the library, the server or the pipe between them failed
             made.close(CLOSE_S)
             raise InputError(
-                f"{self._where} did not name its tools: {_said(error)}{made.last_words()}"
+                f"{self._where} did not list its tools: {_said(error)}{made.last_words()}"
             ) from None
         if not made.schemas:
             made.close(CLOSE_S)
@@ -125,7 +123,7 @@ class McpServer:
 
 
 class _Connection:
-    """One process of a server and the thread that talks to it."""
+    """One server process and the thread that talks to it."""
 
     def __init__(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
         self._words, self._variables = words, variables
@@ -145,22 +143,22 @@ class _Connection:
         return self._soon(self._client.call_tool(name, dict(arguments)), seconds)
 
     def close(self, wait_s: float) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has already ended
             self._loop.call_soon_threadsafe(self._is_over.set)
         self._thread.join(wait_s)
 
     def last_words(self) -> str:
-        """Return what the server last wrote to its standard error, for a message."""
+        """Return the server's last words on standard error, for a message."""
         self._said.seek(0)
-        said = redact(self._said.read().strip())[-EXCERPT:]
-        return f"; it said: {said}" if said else ""
+        words = redact(self._said.read().strip())[-EXCERPT:]
+        return f"; it said: {words}" if words else ""
 
     def _soon(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return asked.result(seconds)
+            return future.result(seconds)
         finally:
-            asked.cancel()
+            future.cancel()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -190,13 +188,13 @@ class _Connection:
 
 async def _tools_of(client: Any) -> list[Any]:
     """Return all tools of a server, which may list them in pages."""
-    found, cursor = [], None
+    tools, cursor = [], None
     while True:
         page = await client.list_tools(cursor=cursor)
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
         if not cursor:
-            return found
+            return tools
 
 
 def _schema_of(tool: Any) -> dict[str, Any]:
@@ -215,7 +213,7 @@ def _said(error: BaseException) -> str:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Return whether the server itself refused the call, and so goes on."""
+    """Return whether the server itself refused the call, and so continues."""
     from mcp.shared.exceptions import MCPError
     from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
@@ -223,5 +221,7 @@ def _is_answer(error: Exception) -> bool:
 
 
 def _text_of(result: Any) -> str:
-    """Return a result's texts; other contents are named."""
-    return "\n".join(each.text if each.type == "text" else f"[{each.type}]" for each in result.content)
+    """Return a result's texts; name other contents."""
+    return "\n".join(
+        content.text if content.type == "text" else f"[{content.type}]" for content in result.content
+    )

@@ -1,4 +1,4 @@
-"""Calls that may take only so long, in a thread of their own."""
+"""Calls with a time limit, each in a thread."""
 
 import ctypes
 import queue
@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-END_S = 1.0  # for a call that was told to end
+END_S = 1.0  # time for a call to end after its deadline
 
 
 class _OutOfTime(BaseException):
-    """Ends a call from outside; no `except Exception` of its own catches it."""
+    """Exception that ends a call from outside; the call's `except Exception` does not catch it."""
 
 
 class TimedCalls:
-    """Calls, one after the other; one that goes on after its time is told to end, or else left behind.
+    """Successive calls; after its time a call gets an exception, or else is left behind.
 
     Example: `TimedCalls().call(lambda: 6 * 7, 5.0) == 42`
     """
@@ -25,7 +25,7 @@ class TimedCalls:
         self._left: list[threading.Thread] = []
 
     def call(self, function: Callable[[], Result], seconds: float) -> Result:
-        """Return what the function returns, or raise what it raises.
+        """Return or raise what the function returns or raises.
 
         Raises:
             TimeoutError: the call took longer than `seconds`.
@@ -47,11 +47,11 @@ class TimedCalls:
             raise TimeoutError(f"no result within {seconds:g} s") from None
         if error is not None:
             raise error
-        found: Result = value
-        return found
+        result: Result = value
+        return result
 
     def num_left(self, wait_s: float = 0.0) -> int:
-        """Return how many calls go on after their time and do not end within `wait_s` either.
+        """Return how many calls outlive their time and do not end within `wait_s`, either.
 
         Only the end of the process ends them.
         """
@@ -62,7 +62,7 @@ class TimedCalls:
         return len(self._left)
 
     def _end(self, thread: threading.Thread) -> None:
-        """Raise an exception in the thread, which comes when it next executes Python code."""
+        """Raise an exception in the thread, as soon as it executes Python code again."""
         assert thread.ident is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_OutOfTime))
         thread.join(END_S)

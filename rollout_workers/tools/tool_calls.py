@@ -4,8 +4,8 @@
     {"name": "calculator", "arguments": {"expression": "6 * 7"}}
     </tool_call>
 
-A parser returns whatever a model writes: what was to be a call and is none becomes `Malformed`, with a reason
-that the model can read.
+A parser accepts any text of a model. A failed attempt at a call becomes `Malformed`, with a reason that the
+model can read.
 """
 
 import json
@@ -21,7 +21,8 @@ OPENS, CLOSES = "<tool_call>", "</tool_call>"
 ENDS_OF_A_BROKEN_CALL = re.compile(rf"{CLOSES}|(?={OPENS})|\Z")
 EXPECTED = '{"name": "a tool", "arguments": {"an argument": "a value"}}'
 TOO_DEEP = "it is nested too deeply"
-MOST_DEEP = 64  # levels of an argument: everything behind this parser recurses into it
+NOT_SENT = "it holds half of a surrogate pair, or a number that is too large"
+MOST_DEEP = 64  # levels of an argument, because all code behind this parser recurses into it
 EXCERPT = 80  # characters of a model's text in a reason
 
 Schemas = tuple[Mapping[str, Any], ...]  # JSON schemas of functions, as chat templates take them
@@ -37,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Text that was to be a call, and why it is none. Example: `Malformed('{"name": 3}', "the name is …")`"""
+    """Failed attempt at a call, with the reason. Example: `Malformed('{"name": 3}', "the name is …")`"""
 
     text: str
     why: str
@@ -58,24 +59,24 @@ Parser = Callable[[str, Schemas], Parsed]
 
 
 def hermes(text: str, tools: Schemas = ()) -> Parsed:
-    """Parse an answer in Hermes's form; calls inside of `<think>` are thoughts.
+    """Parse an answer in Hermes's form; calls inside `<think>` are thoughts.
 
     >>> hermes('Well.<tool_call>{"name": "now", "arguments": {}}</tool_call>')
     Parsed(content='Well.', calls=(Call(name='now', arguments={}),))
     >>> hermes('<tool_call>now()</tool_call>').calls[0].why
     'it is no JSON (Expecting value at character 0)'
     """
-    thought, mark, said = text.rpartition("</think>")
-    said, unfinished, more = said.partition("<think>")
+    thought, mark, spoken = text.rpartition("</think>")
+    spoken, unfinished, more = spoken.partition("<think>")
     content = [thought + mark]
     calls: list[Call | Malformed] = []
     while True:
-        before, opened, rest = said.partition(OPENS)
+        before, opened, rest = spoken.partition(OPENS)
         content.append(before)
         if not opened:
             content.append(unfinished + more)
             return Parsed("".join(content).strip(), tuple(calls))
-        call, said = _first_call(rest)
+        call, spoken = _first_call(rest)
         calls.append(call)
 
 
@@ -95,23 +96,23 @@ def parser_of(name: str, tokenizer: Any) -> Parser:
     """Return the parser of this name: `hermes`, or one that vLLM registers, such as `llama3_json`.
 
     Raises:
-        InputError: there is no such parser, vLLM is not installed, or the parser is not for this tokenizer.
+        InputError: no parser has this name, vLLM is not installed, or the parser does not fit this tokenizer.
     """
     return hermes if name == HERMES else _OfVllm(name, _vllm_class(name), tokenizer)
 
 
 def check_parser(name: str) -> None:
-    """Check that there is a parser of this name; imports vLLM for all but `hermes`.
+    """Check that a parser has this name; import vLLM for all except `hermes`.
 
     Raises:
-        InputError: as `parser_of`.
+        InputError: as in `parser_of`.
     """
     if name != HERMES:
         _vllm_class(name)
 
 
 def as_text(parsed: Parsed) -> str:
-    """Return a parsed answer as JSON, in which it travels to the environment; `of_text` reads it."""
+    """Return a parsed answer as JSON for the environment; `of_text` reads it."""
     return json.dumps(asdict(parsed))
 
 
@@ -120,19 +121,19 @@ def of_text(text: str) -> Parsed:
     >>> of_text(as_text(Parsed("Hm.", (Call("now", {}), Malformed("x", "it is no JSON")))))
     Parsed(content='Hm.', calls=(Call(name='now', arguments={}), Malformed(text='x', why='it is no JSON')))
     """
-    found = json.loads(text)
-    calls = (Malformed(**each) if "why" in each else Call(**each) for each in found["calls"])
-    return Parsed(found["content"], tuple(calls))
+    fields = json.loads(text)
+    calls = (Malformed(**call) if "why" in call else Call(**call) for call in fields["calls"])
+    return Parsed(fields["content"], tuple(calls))
 
 
 def _first_call(text: str) -> tuple[Call | Malformed, str]:
-    """Return the call at the beginning, behind its opening mark, and the text behind the call.
+    """Return the first call, behind its opening mark, and the text behind the call.
 
-    JSON is read as far as it goes, so that a closing mark in an argument ends nothing.
+    JSON is read as far as it goes, so a closing mark in an argument ends nothing.
     """
     begin = len(text) - len(text.lstrip())
     try:
-        found, end = json.JSONDecoder(strict=False, parse_constant=_no_number).raw_decode(text, begin)
+        value, end = json.JSONDecoder(strict=False, parse_constant=_no_number).raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         broken, rest = _broken(text)
         return Malformed(broken, f"it is no JSON ({_reason(error)})"), rest
@@ -140,35 +141,50 @@ def _first_call(text: str) -> tuple[Call | Malformed, str]:
     if rest and not rest.startswith((CLOSES, OPENS)):
         broken, rest = _broken(text)
         return Malformed(broken, f"{CLOSES} does not follow its JSON"), rest
-    return call_of(found), rest.removeprefix(CLOSES)
+    return call_of(value), rest.removeprefix(CLOSES)
 
 
-def call_of(found: Any) -> Call | Malformed:
+def call_of(value: Any) -> Call | Malformed:
     """Return the call that a JSON value describes; its arguments may be JSON in a text.
 
     >>> call_of({"name": "add", "arguments": '{"a": 1}'})
     Call(name='add', arguments={'a': 1})
     """
-    if is_too_deep(found):
+    if is_too_deep(value):
         return Malformed("", TOO_DEEP)
-    text = json.dumps(found)[:EXCERPT]
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or not found["name"]:
+    text = json.dumps(value)[:EXCERPT]
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return Malformed(text, f"it names no tool; expected {EXPECTED}")
-    arguments = found.get("arguments", {})
+    arguments = value.get("arguments", {})
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments, strict=False, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             return Malformed(text, f"its arguments are no JSON ({_reason(error)})")
-    if is_too_deep(arguments):
-        return Malformed(text, TOO_DEEP)
+    if (why := why_not_sent(arguments) or why_not_sent(value["name"])) is not None:
+        return Malformed(text, why)
     if not isinstance(arguments, dict):
         return Malformed(text, f"its arguments are no JSON object; expected {EXPECTED}")
-    return Call(found["name"], arguments)
+    return Call(value["name"], arguments)
+
+
+def why_not_sent(value: Any) -> str | None:
+    """Return why a server can't read a value that a model wrote as JSON; None: it can.
+
+    >>> why_not_sent([{"a": 1e999}])
+    'it holds half of a surrogate pair, or a number that is too large'
+    """
+    if is_too_deep(value):
+        return TOO_DEEP
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        return NOT_SENT
+    return None
 
 
 def _broken(text: str) -> tuple[str, str]:
-    """Split a text behind the first call, which is broken."""
+    """Split a text behind a broken first call."""
     end = ENDS_OF_A_BROKEN_CALL.search(text)
     assert end is not None, "every text has an end"
     return text[: end.start()].strip()[:EXCERPT], text[end.end() :]
@@ -178,8 +194,8 @@ def is_too_deep(value: Any, most: int = MOST_DEEP) -> bool:
     """Return whether a JSON value has more than `most` levels of lists and objects, without recursion."""
     level = [value]
     for _ in range(most):
-        inner = [each.values() if isinstance(each, dict) else each for each in level if _holds(each)]
-        level = [each for values in inner for each in values]
+        inner = [item.values() if isinstance(item, dict) else item for item in level if _holds(item)]
+        level = [item for values in inner for item in values]
         if not level:
             return False
     return True
@@ -200,28 +216,28 @@ def _reason(error: Exception) -> str:
 
 
 class _OfVllm:
-    """Parser of vLLM's, which returns a malformed call as the answer's text."""
+    """vLLM's parser, which returns a malformed call as the answer's text."""
 
     def __init__(self, name: str, parser: Any, tokenizer: Any) -> None:
         self._name, self._class, self._tokenizer = name, parser, tokenizer
         try:
             self._make(())
-        except Exception as error:  # most ask the tokenizer for the marks of their form
+        except Exception as error:  # most parsers ask the tokenizer for the marks of their form
             raise InputError(
-                f"environment.tool_parser={name} is not for this model: {error}; expected its form's parser"
+                f"environment.tool_parser={name} does not fit this model: {error}; expected its form's parser"
             ) from None
 
     def __call__(self, text: str, tools: Schemas) -> Parsed:
         try:
-            found = self._extracted(text, tools)
+            extracted = self._extracted(text, tools)
             calls = tuple(
                 call_of({"name": call.function.name, "arguments": call.function.arguments or "{}"})
-                for call in found.tool_calls
+                for call in extracted.tool_calls
             )
-        except Exception as error:  # a parser may raise anything at what a model wrote
+        except Exception as error:  # a parser may raise anything for a model's text
             why = f"vLLM's parser {self._name} could not read it: {type(error).__name__}: {error}"
             return Parsed(text, (Malformed(text[:EXCERPT], why),))
-        return Parsed((found.content or "").strip() if calls else text.strip(), calls)
+        return Parsed((extracted.content or "").strip() if calls else text.strip(), calls)
 
     def _extracted(self, text: str, tools: Schemas) -> Any:
         if self._tools != tools:
@@ -232,8 +248,8 @@ class _OfVllm:
         """Make vLLM's parser for these tools."""
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
-        told = [dict(tool) for tool in tools] or None
-        self._tools, self._request = tools, ChatCompletionRequest(model="", messages=[], tools=told)
+        schemas = [dict(tool) for tool in tools] or None
+        self._tools, self._request = tools, ChatCompletionRequest(model="", messages=[], tools=schemas)
         self._parser = self._class(self._tokenizer, self._request.tools)
 
 
@@ -242,10 +258,8 @@ def _vllm_class(name: str) -> Any:
     try:
         from vllm.tool_parsers import ToolParserManager
     except ImportError as error:
-        raise InputError(
-            f"{where} is a parser of vLLM's ({error}); expected {HERMES}, or install vLLM"
-        ) from None
+        raise InputError(f"{where} is a vLLM parser ({error}); expected {HERMES}, or install vLLM") from None
     known = [HERMES, *ToolParserManager.list_registered()]
     if name not in known:
-        raise InputError(f"{where}: there is no such parser{did_you_mean(name, sorted(set(known)))}")
+        raise InputError(f"{where}: no parser has this name{did_you_mean(name, sorted(set(known)))}")
     return ToolParserManager.get_tool_parser(name)

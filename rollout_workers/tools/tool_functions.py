@@ -1,7 +1,7 @@
 """Tools as Python functions: type hints and docstrings become JSON schemas, and arguments are checked.
 
-A tool is named by `package.module:function`, or by `package.module:Class`, whose public methods are tools and
-share an object. The built-in ones have short names.
+A tool's name is `package.module:function`, or `package.module:Class`, whose public methods are tools that
+share an object. Built-in tools have short names.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from contracts.rollout import Prompt
 from rollout_workers.tools.timed_calls import TimedCalls
 from rollout_workers.tools.tool_calls import Schemas
 
-# Found by name, as a user's own are: one file each.
+# Found by name, like a user's tools: one file each.
 TOOLS = {
-    "calculator": "services.tools.calculator:calculator",
-    "python": "services.tools.python:Python",
-    "search": "services.tools.search:Search",
+    "calculator": "services.data.tools.calculator:calculator",
+    "python": "services.data.tools.python:Python",
+    "search": "services.data.tools.search:Search",
 }
-LEFT_S = 10.0  # for calls of an earlier episode to end
+LEFT_S = 10.0  # time for calls of an earlier episode to end
 OF_AN_EPISODE = ("reset", "close")  # methods of a class that are no tools
 
 
@@ -31,7 +31,7 @@ class ToolError(Exception):
 
 
 class Toolbox(Protocol):
-    """Tools that an environment offers; `call` raises `ToolError` with what the model should read."""
+    """Tools that an environment offers; `call` raises `ToolError` with a text for the model."""
 
     schemas: Schemas
 
@@ -50,7 +50,7 @@ class FunctionTools:
     Example: `FunctionTools(["calculator"]).call("calculator", {"expression": "6 * 7"}, 5.0) == "42"`
 
     Raises:
-        InputError: a name leads to no function, or one has no schema.
+        InputError: a name leads to no function, or a function has no schema.
     """
 
     def __init__(self, entries: Sequence[str | Mapping[str, Any]]) -> None:
@@ -71,13 +71,13 @@ class FunctionTools:
         """Begin an episode.
 
         Raises:
-            RuntimeError: a call of an earlier episode goes on, so that this process must end.
+            RuntimeError: a call of an earlier episode still runs, so this process must end.
         """
         if num_left := self._calls.num_left(LEFT_S):
-            raise RuntimeError(f"{num_left} calls of tools go on after their time")
-        for each in self._objects:
-            if hasattr(each, "reset"):
-                each.reset(prompt)
+            raise RuntimeError(f"{num_left} calls of tools still run after their time")
+        for tool in self._objects:
+            if hasattr(tool, "reset"):
+                tool.reset(prompt)
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> str:
         from pydantic import ConfigDict, ValidationError, validate_call
@@ -86,7 +86,9 @@ class FunctionTools:
         try:
             return _as_text(self._calls.call(lambda: _result(checked(**arguments)), seconds))
         except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            wrong = "; ".join(
+                f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
+            )
             raise ToolError(f"wrong arguments: {wrong}") from None
         except TimeoutError as error:
             raise ToolError(str(error)) from None
@@ -94,57 +96,57 @@ class FunctionTools:
             raise ToolError(f"{type(error).__name__}: {error}") from None
 
     def close(self) -> None:
-        for each in self._objects:
-            if hasattr(each, "close"):
-                each.close()
+        for tool in self._objects:
+            if hasattr(tool, "close"):
+                tool.close()
 
     def _found(self, entry: str | Mapping[str, Any]) -> list[Callable[..., Any]]:
-        """Return the functions of an entry, whose object is made here."""
+        """Return the functions of an entry, after making its object."""
         options = {} if isinstance(entry, str) else {k: v for k, v in entry.items() if k != "name"}
         name = entry if isinstance(entry, str) else entry.get("name")
         where = f"environment.tools: {name}"
-        found = _named(name)
-        if not isinstance(found, type):
+        tool = _named(name)
+        if not isinstance(tool, type):
             if options:
-                raise InputError(f"{where} is a function, and takes no options; got {sorted(options)}")
-            return [found]
+                raise InputError(f"{where} is a function, which takes no options; got {sorted(options)}")
+            return [tool]
         try:
-            made = found(**options)
+            made = tool(**options)
         except InputError:
             raise
         except Exception as error:  # a user's constructor may raise anything
-            raise InputError(f"{where}: making it raised {type(error).__name__}: {error}") from error
+            raise InputError(f"{where}: its constructor raised {type(error).__name__}: {error}") from error
         self._objects.append(made)
         methods = [
             getattr(made, method)
-            for method, member in vars(found).items()
+            for method, member in vars(tool).items()
             if inspect.isfunction(member) and not method.startswith("_") and method not in OF_AN_EPISODE
         ]
         if not methods:
-            raise InputError(f"{where} has no public method; expected at least one, which is a tool")
+            raise InputError(f"{where} has no public method; expected at least one as a tool")
         return methods
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a function's JSON schema, made by transformers of type hints and a docstring in Google's style.
+    """Return a function's JSON schema, which transformers makes from type hints and a Google-style docstring.
 
     Example: `def add(a: int, b: int) -> int` with an `Args:` section for `a` and `b` has the schema
     `{"type": "function", "function": {"name": "add", "description": …, "parameters": {…}, "return": …}}`.
 
     Raises:
-        InputError: it lacks a docstring, a type hint, or the description of an argument.
+        InputError: the function lacks a docstring, a type hint, or the description of an argument.
     """
     from transformers.utils import get_json_schema
 
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        found: dict[str, Any] = get_json_schema(function)
-    except Exception as error:  # of the library's own kinds
+        schema: dict[str, Any] = get_json_schema(function)
+    except Exception as error:  # the library's classes raise their own errors
         raise InputError(
             f"environment.tools: {name} has no schema ({error}); expected type hints for all arguments, and "
             f"a docstring with a line for each: 'Args:', then '    NAME: what it is'"
         ) from None
-    return found
+    return schema
 
 
 def _named(name: Any) -> Callable[..., Any]:
@@ -154,10 +156,10 @@ def _named(name: Any) -> Callable[..., Any]:
             f"environment.tools: got {name!r}; expected package.module:function, FILE.py:function, or a "
             f"built-in tool{did_you_mean(str(name), TOOLS)}"
         )
-    found = getattr(import_module(module, "environment.tools"), attribute, None)
-    if not callable(found):
+    tool = getattr(import_module(module, "environment.tools"), attribute, None)
+    if not callable(tool):
         raise InputError(f"environment.tools: {module} has no function or class {attribute!r}")
-    return found  # type: ignore[no-any-return]
+    return tool  # type: ignore[no-any-return]
 
 
 def _result(value: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Interpreter between a model and its tools, in the worker: reads calls, and bounds what results say."""
+"""Interpreter between a model and its tools, in the worker: read calls, and limit results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from contracts.conversations.encoding import marks_of, without_marks
 from contracts.conversations.messages import Message
 from contracts.environments import Observation
 from rollout_workers.tools.tool_calls import Parser, Schemas, as_text, parser_of
@@ -11,14 +12,14 @@ from rollout_workers.tools.tool_texts import RESPONSE_CLOSES, RESPONSE_OPENS, TO
 
 
 class ToolInterpreter:
-    """Interpreter of one worker, for all of its episodes, which have the same tools.
+    """Interpreter of one worker for all of its episodes, which share their tools.
 
     Args:
-        parser: name of a parser, as `environment.tool_parser`.
+        parser: name of a parser, as in `environment.tool_parser`.
         max_result_tokens: of a result; the rest is cut.
 
     Raises:
-        InputError: there is no such parser.
+        InputError: no parser has this name.
     """
 
     def __init__(self, parser: str, tokenizer: Any, max_result_tokens: int) -> None:
@@ -27,31 +28,27 @@ class ToolInterpreter:
         self._tools: Schemas = ()
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self._ends = {*tokenizer.all_special_ids, *(number for number in added if added[number].special)}
-        # A result that holds one could end its message and speak for somebody else.
-        marks = (mark for mark in tokenizer.get_added_vocab() if len(mark) > 1 and not mark[0].isalnum())
-        self._marks = list(dict.fromkeys((*marks, RESPONSE_OPENS, RESPONSE_CLOSES)))
+        self._marks = list(dict.fromkeys((*marks_of(tokenizer), RESPONSE_OPENS, RESPONSE_CLOSES)))
 
     def heard(self, text: str, tokens: Sequence[int]) -> str:
         """Return the parsed answer as JSON. Marks of calls may be special tokens, which `text` lacks."""
-        own = list(tokens[:-1] if tokens and tokens[-1] in self._ends else tokens)
-        written = str(self._tokenizer.decode(own, skip_special_tokens=False))
+        content = list(tokens[:-1] if tokens and tokens[-1] in self._ends else tokens)
+        written = str(self._tokenizer.decode(content, skip_special_tokens=False))
         return as_text(self._parse(written, self._tools))
 
     def read(self, observation: Observation) -> Observation:
-        """Return an observation whose results are cut, without the tokenizer's marks."""
+        """Return an observation with shortened results, without the tokenizer's marks."""
         self._tools = observation.tools or self._tools
         if not any(message["role"] == TOOL for message in observation.messages):
             return observation
         messages = tuple(self._bounded(message) for message in observation.messages)
-        told = responded([str(message["content"]) for message in messages if message["role"] == TOOL])
-        return replace(observation, text=f"\n{told}\n", messages=messages)
+        responses = responded([str(message["content"]) for message in messages if message["role"] == TOOL])
+        return replace(observation, text=f"\n{responses}\n", messages=messages)
 
     def _bounded(self, message: Message) -> Message:
         if message["role"] != TOOL:
             return message
-        content = str(message["content"])
-        for mark in self._marks:
-            content = content.replace(mark, f"{mark[0]} {mark[1:]}")
+        content = without_marks(str(message["content"]), self._marks)
         return {**message, "content": self._cut(content)}
 
     def _cut(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Texts about tools, in Hermes's form, for models whose chat template has no place for them."""
+"""Texts about tools, in Hermes's form, for chat templates without a place for tools."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ RESPONSE_OPENS, RESPONSE_CLOSES = "<tool_response>", "</tool_response>"
 
 
 def described(tools: Schemas) -> str:
-    """Return an instruction that names the tools and the form of a call.
+    """Return an instruction that names the tools and shows the form of a call.
 
     >>> print(described([{"function": {"name": "now"}}]))
     You may call these tools, one JSON schema a line:
@@ -39,37 +39,37 @@ def responded(contents: Sequence[str]) -> str:
 
 
 def results(names: Sequence[str], contents: Sequence[str], first: int = 1) -> tuple[Message, ...]:
-    """Return the messages of results, numbered from `first` on. Mistral's template wants ids of nine letters.
+    """Return the messages of results, numbered from `first`. Mistral's template needs ids of nine letters.
 
     >>> results(["now"], ["noon"])
     ({'role': 'tool', 'name': 'now', 'tool_call_id': 'call00001', 'content': 'noon'},)
     """
-    told = enumerate(zip(names, contents, strict=True), first)
+    numbered = enumerate(zip(names, contents, strict=True), first)
     return tuple(
         {"role": TOOL, "name": name, "tool_call_id": f"call{number:05}", "content": content}
-        for number, (name, content) in told
+        for number, (name, content) in numbered
     )
 
 
 def as_users(messages: Sequence[Message]) -> list[Message]:
-    """Return messages in which the user tells the results, those in a row together.
+    """Return messages in which the user tells the results; results in a row share a message.
 
     >>> as_users(results(["now", "here"], ["noon", "Rome"]))[0]["content"].count("<tool_response>")
     2
     """
-    found: list[Message] = []
-    told: list[str] = []
+    conversation: list[Message] = []
+    contents: list[str] = []
     for message in messages:
         if message["role"] != TOOL:
-            found += [*_by_the_user(told), message]
-            told = []
+            conversation += [*_by_the_user(contents), message]
+            contents = []
         else:
-            told.append(str(message["content"]))
-    return found + _by_the_user(told)
+            contents.append(str(message["content"]))
+    return conversation + _by_the_user(contents)
 
 
 def spelled_out(message: Message) -> Message:
-    """Return a message whose calls are part of its content, as the model wrote them.
+    """Return a message with its calls as part of its content, as the model wrote them.
 
     >>> spelled_out({"role": "assistant", "content": "Hm.", "tool_calls": [{"function": {"name": "now"}}]})
     {'role': 'assistant', 'content': 'Hm.\\n<tool_call>\\n{"name": "now", "arguments": {}}\\n</tool_call>'}

@@ -19,7 +19,7 @@ Pushed = Mapping[str, Array | ChangedElements]
 
 
 class ReceivedWeights:
-    """Weights that one worker received; nothing is kept where no push is based on another."""
+    """Weights that one worker received; kept only if pushes are based on earlier ones."""
 
     def __init__(self) -> None:
         self._push: str | None = None
@@ -29,7 +29,7 @@ class ReceivedWeights:
         """Take a push; return the arrays that the engine has to load.
 
         Raises:
-            WeightsError: the push is based on one that did not arrive here, or gives other bytes than the
+            WeightsError: the push is based on one that did not arrive here, or its bytes differ from the
                 learner's.
         """
         if manifest.base is None:
@@ -40,8 +40,8 @@ class ReceivedWeights:
             return self._arrays
         if manifest.base != self._push:
             raise WeightsError(
-                f"version {manifest.version} came as changes to push {manifest.base}, and this worker has "
-                f"{self._push or 'none'}; expected that very one, or all of the weights"
+                f"version {manifest.version} came as changes to push {manifest.base}, but this worker has "
+                f"{self._push or 'none'}; expected that push, or all of the weights"
             )
         self._push = None  # until all changes are written
         self._lay(manifest, pushed)
@@ -59,12 +59,12 @@ class ReceivedWeights:
         if manifest.checksum not in (None, checksum):
             raise WeightsError(
                 f"version {manifest.version} arrived wrong: the bytes of {len(pushed)} parameters have the "
-                f"checksum {checksum:08x}, and the learner's {manifest.checksum:08x}"
+                f"checksum {checksum:08x}, but the learner's is {manifest.checksum:08x}"
             )
 
 
 def block_of(name: str) -> str:
-    """Return the block that a parameter is loaded with: its name up to the first number, or else its layer.
+    """Return the block with which a parameter is loaded: its name up to the first number, or its layer.
 
     >>> block_of("model.layers.3.self_attn.q_proj.weight"), block_of("model.layers.3.mlp.experts.1.up.weight")
     ('model.layers.3', 'model.layers.3')

@@ -5,8 +5,8 @@
     later pushes   directly: views of the pushed arrays are copied or, on a CPU, packed for oneDNN, once
 
 vLLM's reload makes every layer anew, fills it, packs it and copies it back. Here nothing lies between the
-pushed arrays and the kernels, except where a matrix is joined from several arrays: one block joins them all.
-Layers that the watch does not explain (quantized ones, experts, other kernels) go the ordinary way.
+pushed arrays and the kernels, except one block in which a matrix is joined from several arrays. Layers that
+the watched load does not explain (quantized layers, experts, other kernels) are reloaded by vLLM.
 """
 
 import logging
@@ -16,33 +16,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rollout_workers.engines.load_recording import LoadRecording, Region, Target
+from rollout_workers.weights.load_recording import LoadRecording, Region, Target
 
 LOG = logging.getLogger(__name__)
-CHECKED_ROWS = 3  # a packed matrix can't be read: it is compared by what it makes of some rows
+CHECKED_ROWS = 3  # a packed matrix can't be read, so its products with some rows are compared
 
 Tensors = Mapping[str, Tensor]
 Reload = Callable[[nn.Module, Tensors], None]
 
 
 class DirectLoader:
-    """Loader of one model of vLLM in this process.
+    """Loader of one vLLM model in this process.
 
     Args:
-        reload: the ordinary way.
+        reload: vLLM's reload.
     """
 
     def __init__(self, model: nn.Module, reload: Reload) -> None:
         self._model, self._reload = model, reload
         self._targets: dict[tuple[nn.Module, str], Target] = {}
         self._of_source: dict[str, list[Target]] = {}
-        self.unfit = _unfit_model(model)  # why every push goes through the reload, or None
+        self.unfit = _unfit_model(model)  # why every push is reloaded by vLLM, or None
         self._joined = torch.empty(0)
-        self.num_direct = 0  # pushes that went directly
+        self.num_direct = 0  # pushes that were loaded directly
 
     @torch.no_grad()
     def load(self, tensors: Tensors) -> None:
-        """Replace the given weights, directly where that is known to be the same."""
+        """Replace the given weights, directly if that is known to give the same result."""
         if self.unfit is None and self._knows(tensors):
             self._load(self._touched(tensors), tensors)
             self.num_direct += 1
@@ -52,30 +52,30 @@ class DirectLoader:
             self._reload(self._model, tensors)
 
     def _knows(self, tensors: Tensors) -> bool:
-        """Say whether these tensors were seen before, and fill each matrix that they touch."""
+        """Return whether these tensors were seen before, and fill each matrix that they touch."""
         return all(name in self._of_source for name in tensors) and all(
             target.sources <= tensors.keys() for target in self._touched(tensors)
         )
 
     def _touched(self, tensors: Tensors) -> list[Target]:
-        found = {id(target): target for name in tensors for target in self._of_source[name]}
-        return list(found.values())
+        targets = {id(target): target for name in tensors for target in self._of_source[name]}
+        return list(targets.values())
 
     def _load(self, targets: Sequence[Target], tensors: Tensors) -> None:
-        plain = list[tuple[Tensor, Tensor]]()  # (to be written, to be read)
+        plain = list[tuple[Tensor, Tensor]]()  # (to write, to read)
         for target in targets:
             if _is_packed(target.layer, target.parameter):
                 _pack(target.layer, self._matrix(target, tensors))
             else:
                 plain += _copies(target, target.layer.get_parameter(target.parameter), tensors)
-        if plain:  # one call: a GPU would take longer for each of hundreds than for all of their bytes
+        if plain:  # in one call, because for hundreds of copies a GPU's calls take longer than the bytes
             written, read = map(list, zip(*plain, strict=True))
             torch._foreach_copy_(written, read)
         for layer in _heads_of(self._model, targets):
             _pack_head(layer)
 
     def _matrix(self, target: Target, tensors: Tensors) -> Tensor:
-        """Return the matrix to be packed: a view of its array, or several arrays joined."""
+        """Return the matrix to pack: a view of its array, or several arrays joined."""
         first = target.copies[0]
         as_it_is = first.written == Region.whole(target.shape) and tensors[first.source].dtype == target.dtype
         if len(target.copies) == 1 and as_it_is:
@@ -90,15 +90,15 @@ class DirectLoader:
     # ---- the first push ----
 
     def _learn(self, tensors: Tensors) -> None:
-        """Load in the ordinary way, note where each tensor went, and try the direct way at once."""
+        """Load by vLLM's reload, record the place of each tensor, and try to load directly at once."""
         recording = LoadRecording(self._model, tensors)
         with recording:
             self._reload(self._model, tensors)
         targets = recording.targets
         self.unfit = _unfit(recording, targets) or self._difference_or_failure(targets, tensors)
         if self.unfit is not None:
-            self._reload(self._model, tensors)  # over what the direct way may have written
-            LOG.warning("weights are loaded by vLLM's own reload, which is slower: %s", self.unfit)
+            self._reload(self._model, tensors)  # over the direct load's writes
+            LOG.warning("weights are loaded by vLLM's reload, which is slower: %s", self.unfit)
             return
         for target in targets:
             self._targets[target.layer, target.parameter] = target
@@ -110,11 +110,11 @@ class DirectLoader:
     def _difference_or_failure(self, targets: Sequence[Target], tensors: Tensors) -> str | None:
         try:
             return self._difference(targets, tensors)
-        except RuntimeError as error:  # such as a GPU's memory that is too small
+        except RuntimeError as error:  # such as too little GPU memory
             return f"a direct load failed: {error}"
 
     def _difference(self, targets: Sequence[Target], tensors: Tensors) -> str | None:
-        """Load directly what was just loaded; return a layer that came out otherwise, if there is one."""
+        """Load the same weights directly; return a layer that differs afterwards, if there is one."""
         layers = {target.layer for target in targets} | set(_heads_of(self._model, targets))
         expected = {layer: _state(layer) for layer in layers}
         for target in targets:
@@ -123,12 +123,12 @@ class DirectLoader:
         for layer, before in expected.items():
             after = _state(layer)
             if not all(torch.equal(one, other) for one, other in zip(before, after, strict=True)):
-                return f"{type(layer).__name__} came out otherwise when it was loaded directly"
+                return f"{type(layer).__name__} differs when it is loaded directly"
         return None
 
 
 def _copies(target: Target, parameter: Tensor, tensors: Tensors) -> list[tuple[Tensor, Tensor]]:
-    """Return what a load writes of a parameter, and the views of the published tensors that it reads."""
+    """Return pairs of parameter regions that a load writes and views of published tensors that it reads."""
     return [
         (copied.written.of(parameter), copied.read.of(tensors[copied.source])) for copied in target.copies
     ]
@@ -140,7 +140,7 @@ def _fill(target: Target, parameter: Tensor, tensors: Tensors) -> None:
 
 
 def _forget(target: Target) -> None:
-    """Overwrite what a load writes, so that nothing of it is right by chance."""
+    """Overwrite the regions that a load writes, so that none is right by chance."""
     parameter = target.layer.get_parameter(target.parameter)
     if parameter.is_floating_point() and not _is_packed(target.layer, target.parameter):
         for copied in target.copies:
@@ -148,9 +148,9 @@ def _forget(target: Target) -> None:
 
 
 def _pack(layer: Any, matrix: Tensor) -> None:
-    """Pack a matrix for a linear layer, whose own parameter stays empty."""
+    """Pack a matrix for a linear layer, whose parameter stays empty."""
     empty = layer.weight
-    layer.cpu_linear = None  # give the old one's memory back first: the new one takes it
+    layer.cpu_linear = None  # free the old matrix's memory for the new one
     layer.weight = nn.Parameter(matrix, requires_grad=False)
     layer.quant_method.process_weights_after_loading(layer)
     layer.weight = empty
@@ -162,9 +162,9 @@ def _pack_head(layer: Any) -> None:
 
 
 def _heads_of(model: nn.Module, targets: Sequence[Target]) -> list[nn.Module]:
-    """Return layers that multiply with a packed copy of a parameter that was loaded, as heads do.
+    """Return layers that multiply with a packed copy of a loaded parameter, as heads do.
 
-    vLLM packs every embedding, too. Where there is a head beside it, even a tied one, nobody uses that copy.
+    vLLM packs every embedding, too. If there is a head beside it, even a tied one, nothing uses that copy.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
@@ -177,14 +177,14 @@ def _heads_of(model: nn.Module, targets: Sequence[Target]) -> list[nn.Module]:
 
 
 def _handler(layer: nn.Module) -> Any:
-    """Return vLLM's handle of the matrix that oneDNN has packed for a layer, or None."""
+    """Return vLLM's handle of the matrix that oneDNN packed for a layer, or None."""
     cells = getattr(getattr(layer, "cpu_linear", None), "__closure__", None) or ()
-    if not cells:  # on a GPU there are none
+    if not cells:  # as on a GPU
         return None
     from vllm._custom_ops import CPUDNNLGEMMHandler
 
     kept = (cell.cell_contents for cell in cells)
-    return next((each for each in kept if isinstance(each, CPUDNNLGEMMHandler)), None)
+    return next((cell for cell in kept if isinstance(cell, CPUDNNLGEMMHandler)), None)
 
 
 def _matrix_of(layer: Any) -> Tensor:
@@ -197,9 +197,9 @@ def _is_packed(layer: Any, parameter: str) -> bool:
 
 
 def _state(layer: Any) -> list[Tensor]:
-    """Return what a layer computes with: its parameters and, where its matrix is packed, some products.
+    """Return all that a layer computes with: its parameters and, for a packed matrix, some products.
 
-    They lie in the host's memory, since a GPU may have no room for another model.
+    They lie in the host's memory, because a GPU may have no room for another model.
     """
     state = [
         parameter.detach().to("cpu", copy=True) for _, parameter in layer.named_parameters(recurse=False)
@@ -211,7 +211,7 @@ def _state(layer: Any) -> list[Tensor]:
 
 
 def _unfit_model(model: nn.Module) -> str | None:
-    """Say why a model can't be loaded directly, before any push has come; None: it may be."""
+    """Return why a model can't be loaded directly, before any push; None: it may be possible."""
     from vllm.model_executor.layers.attention import Attention, is_deferred_attention_layer
     from vllm.platforms import current_platform
 
@@ -224,7 +224,7 @@ def _unfit_model(model: nn.Module) -> str | None:
 
 
 def _unfit(recording: LoadRecording, targets: Sequence[Target]) -> str | None:
-    """Say what of a watched load can't be repeated by copies alone."""
+    """Return which part of a watched load can't be repeated by copies alone."""
     if recording.unexplained:
         return f"not all of {min(recording.unexplained)} was copied to one place of a parameter"
     return next((why for why in map(_unfit_target, targets) if why), None)
@@ -245,5 +245,5 @@ def _unfit_target(target: Target) -> str | None:
         return None if target.is_filled else f"{kind}'s matrix is not filled by copies alone"
     parameter = layer.get_parameter(target.parameter)
     if parameter.shape != target.shape or parameter.dtype != target.dtype or not parameter.is_contiguous():
-        return f"{kind}.{target.parameter} is stored otherwise than it was loaded"
+        return f"{kind}.{target.parameter} is stored differently from its load"
     return None

@@ -1,10 +1,10 @@
-"""Receive broadcast weights with vLLM's weight-transfer engines; all that is called of that API is here.
+"""Receive broadcast weights with vLLM's weight-transfer engines; only this module calls their API.
 
     join      init_weight_transfer_engine     in each process of the engine: ranks first_rank and up
     receive   start_weight_update ─▶ update_weights ─▶ finish_weight_update
 
-The engine `nccl` is vLLM's own; `gloo` and `ipc` are ours. The learner's side is
-`learner/publishing/weight_links.py`. A test holds the signatures of vLLM's functions that both call.
+The engine `nccl` is vLLM's; `gloo` and `ipc` are Whetstone's. The learner's side is
+`learner/publishing/weight_links.py`. A test checks the signatures of the vLLM functions that both call.
 """
 
 from collections.abc import Mapping
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from contracts.weights import WeightGroup, WeightManifest
-from rollout_workers.engines.reloading import reload_model
+from rollout_workers.weights.reloading import reload_model
 
 if TYPE_CHECKING:
-    from rollout_workers.engines.own_transfers import Load
+    from rollout_workers.weights.own_transfers import Load
 
-OWN = {"gloo": "GlooWeightTransferEngine", "ipc": "SharedWeightTransferEngine"}  # by transport
+OWN = {"gloo": "GlooWeightTransferEngine", "ipc": "SharedWeightTransferEngine"}  # engines by transport
 
 
 class WeightReceiver:
     """Receiver of one engine's weights, in all of its processes.
 
-    Both methods return why the group broke, or None. An exception in one of several processes would leave
-    the answers of the others to whoever calls vLLM's executor next.
+    Both methods return why the group broke, or None. If one of several processes raised, the others' answers
+    would go to the next caller of vLLM's executor.
 
     Args:
-        executor: vLLM's own.
-        load: loads received tensors where the model is in this process; None: each process reloads its share.
+        executor: vLLM's executor.
+        load: loads received tensors if the model is in this process; None: each process reloads its share.
         half: the half of a twin that receives; empty: the whole model.
     """
 
@@ -38,22 +38,22 @@ class WeightReceiver:
         self._executor, self._load, self._half = executor, load, half
 
     def join(self, group: WeightGroup, first_rank: int) -> str | None:
-        """Join a group, and leave the one before."""
-        told = group.transport, init_info(group, first_rank), self._load, self._half
-        return _first(self._executor.collective_rpc(_join, args=told))
+        """Join a group, and leave the old one."""
+        arguments = group.transport, init_info(group, first_rank), self._load, self._half
+        return _first(self._executor.collective_rpc(_join, args=arguments))
 
     def receive(self, manifest: WeightManifest, handles: Mapping[str, Any]) -> str | None:
-        """Receive the weights of a manifest, and replace the model's; if that breaks off, load all anew.
+        """Receive the weights of a manifest, and replace the model's; after a failure, load all anew.
 
         Args:
-            handles: what the learner's processes say beside the manifest: where the memory is (ipc).
+            handles: additions of the learner's processes to the manifest: where the memory is (ipc).
         """
-        told = update_info(manifest) | dict(handles)
-        return _first(self._executor.collective_rpc(_receive, args=(told,)))
+        update = update_info(manifest) | dict(handles)
+        return _first(self._executor.collective_rpc(_receive, args=(update,)))
 
 
 def init_info(group: WeightGroup, first_rank: int) -> dict[str, Any]:
-    """Return what vLLM's engine of a group's transport is told to join it.
+    """Return the arguments with which vLLM's engine joins a group of this transport.
 
     >>> init_info(WeightGroup("ipc", "", 2, 60.0), 1)
     {}
@@ -67,7 +67,7 @@ def init_info(group: WeightGroup, first_rank: int) -> dict[str, Any]:
 
 
 def update_info(manifest: WeightManifest) -> dict[str, Any]:
-    """Return the description of all tensors, in the order in which they are sent."""
+    """Return the description of all tensors, in the order of sending."""
     assert manifest.shapes is not None, "expected the manifest of a broadcast"
     return {
         "names": list(manifest.dtypes),
@@ -80,29 +80,29 @@ def _first(answers: list[str | None]) -> str | None:
     return next((answer for answer in answers if answer is not None), None)
 
 
-# ---- below: in each process of vLLM ----
+# ---- below: in each vLLM process ----
 
 
-def _join(worker: Any, transport: str, told: dict[str, Any], load: "Load | None", half: str) -> str | None:
+def _join(worker: Any, transport: str, init: dict[str, Any], load: "Load | None", half: str) -> str | None:
     worker = getattr(worker, "worker", worker)  # an attribute set on vLLM's wrapper would stay there
     if worker.weight_transfer_engine is None:
         worker.weight_transfer_engine = _made_engine(worker, transport, load, half)
-    worker.weight_transfer_engine.shutdown()  # vLLM's NCCL engine would keep the group before open
+    worker.weight_transfer_engine.shutdown()  # vLLM's NCCL engine would keep the old group open
     try:
-        worker.init_weight_transfer_engine(told)
+        worker.init_weight_transfer_engine(init)
     except RuntimeError as error:
         return str(error)
     return None
 
 
 def _made_engine(worker: Any, transport: str, load: "Load | None", half: str) -> Any:
-    """Make what vLLM makes at a start with such a config, so late that each process knows our engine."""
+    """Make the engine that vLLM makes at its start, but late, so that each process knows ours."""
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory as Factory
 
     backend = f"whetstone_{transport}" if transport in OWN else transport  # vLLM has an `ipc`, too
     if transport in OWN and backend not in Factory._registry:
-        Factory.register_engine(backend, "rollout_workers.engines.own_transfers", OWN[transport])
+        Factory.register_engine(backend, "rollout_workers.weights.own_transfers", OWN[transport])
     config, model = worker.vllm_config, worker.model_runner.get_model().get_submodule(half)
     engine = Factory.create_engine(WeightTransferConfig(backend=backend), config, worker.device, model)
     if transport in OWN:
@@ -110,19 +110,19 @@ def _made_engine(worker: Any, transport: str, load: "Load | None", half: str) ->
     return engine
 
 
-def _receive(worker: Any, told: dict[str, Any]) -> str | None:
+def _receive(worker: Any, update: dict[str, Any]) -> str | None:
     from vllm.config import set_current_vllm_config
 
     worker = getattr(worker, "worker", worker)
     worker.start_weight_update()
     try:
-        worker.update_weights(told)
-    except (RuntimeError, ValueError) as error:  # ValueError: vLLM misses something in what was told
-        worker.weight_transfer_engine.shutdown()  # others that wait for this process see that it is gone
-        with set_current_vllm_config(worker.vllm_config):  # put every layer back, with whatever has come
+        worker.update_weights(update)
+    except (RuntimeError, ValueError) as error:  # ValueError: vLLM lacks something in `update`
+        worker.weight_transfer_engine.shutdown()  # members that wait for this process notice
+        with set_current_vllm_config(worker.vllm_config):  # put every layer back, with the received part
             worker.weight_transfer_engine.finish_weight_update()
         return str(error)
     worker.finish_weight_update()
     if worker.device.type != "cpu":
-        torch.accelerator.empty_cache()  # buffers of what came; keys and values may wake next
+        torch.accelerator.empty_cache()  # frees the receive buffers; keys and values may wake next
     return None

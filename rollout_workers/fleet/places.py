@@ -1,4 +1,4 @@
-"""Places of workers: one for each wanted worker; a place stays empty for a while after a loss."""
+"""Places of workers, one for each wanted worker; after a loss a place stays empty for a while."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,26 +6,26 @@ from dataclasses import dataclass, field
 
 from contracts.errors import WorkerError
 from contracts.processes.restart_budget import RestartBudget
-from rollout_workers.backoff import Backoff
+from rollout_workers.fleet.backoff import Backoff
 from rollout_workers.settings import RolloutSettings
 
-MOST_DEATHS_AT_START = 3  # deaths in a row at a place where no worker was ever up
+MOST_DEATHS_AT_START = 3  # deaths in a row at a place that never had a live worker
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A slot for one worker; a new worker takes it when its worker is lost."""
+    """A slot for one worker; when the worker is lost, a new one takes the slot."""
 
     is_added: bool = False  # added during the run
     is_extra: bool = False  # beyond the number of workers at the run's start
-    was_up: bool = False  # whether a worker was ever up here
+    was_up: bool = False  # whether a worker was ever live here
     backoff: Backoff = field(default_factory=Backoff)
     empty_until: float | None = None  # None: a worker fills it
 
     def deserves_another(self, was_killed: bool) -> bool:
-        """Return whether another worker may come up where this one did not.
+        """Return whether another worker may succeed where this one did not start.
 
-        An engine that raised would raise again; one that killed process after process would kill the next.
+        An engine that raised would raise again. After several killed processes the next would be killed, too.
         """
         return was_killed and self.backoff.num_losses + 1 < MOST_DEATHS_AT_START
 
@@ -62,7 +62,7 @@ class Places:
         """Count the loss of a place's worker, and leave the place empty for some seconds.
 
         Raises:
-            WorkerError: `rollout.max_restarts` would be exceeded.
+            WorkerError: the loss exceeds `rollout.max_restarts`.
         """
         if place not in self._places:
             self._note(f"{name} {reason}; it was leaving; {num_leases} prompts are leased again")
@@ -72,18 +72,18 @@ class Places:
         losses = f"loss {count} within an hour, of {self._budget.limit}"
         self.leave_empty(place, name, f"{reason}; {num_leases} prompts are leased again; {losses}", lasted_s)
 
-    def leave_empty(self, place: Place, name: str, said: str, lasted_s: float = 0.0) -> None:
+    def leave_empty(self, place: Place, name: str, reason: str, lasted_s: float = 0.0) -> None:
         empty_s = place.backoff.lost(lasted_s)
         place.empty_until = time.monotonic() + empty_s
-        self._note(f"{name} {said}; another one starts in {empty_s:.0f} s")
+        self._note(f"{name} {reason}; another one starts in {empty_s:.0f} s")
 
     def due(self) -> list[Place]:
-        """Return the places that were empty for long enough."""
+        """Return the places that have been empty for long enough."""
         now = time.monotonic()
-        return [each for each in self._places if each.empty_until is not None and now >= each.empty_until]
+        return [place for place in self._places if place.empty_until is not None and now >= place.empty_until]
 
     def until_next_due(self) -> float:
-        """Return the seconds until a place is due; 0 where none is empty."""
+        """Return the seconds until a place is due; 0 if none is empty."""
         now = time.monotonic()
         return min(
             (max(0.0, p.empty_until - now) for p in self._places if p.empty_until is not None), default=0.0

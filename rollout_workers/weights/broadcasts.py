@@ -1,11 +1,11 @@
-"""Send published weights to all workers through a group, which is made anew when its members change.
+"""Send published weights to all workers through a group, which is made again when its members change.
 
     all answer ─▶ a group of just them ─▶ learner sends, workers receive ─▶ learner frees memory ─▶ probes
                        │                      │
                        └──────── broken off ──┴─▶ whoever is left loads arrays (`Fleet.load_weights`)
 
-A worker that dies or hangs breaks a broadcast off, and is lost as at any other call. A learner that hangs is
-a lost learner. Workers that come up later load arrays, which the learner keeps.
+A worker that dies or hangs breaks a broadcast off, and is lost as in any other call. A learner that hangs is
+lost. Workers that start later load arrays, which the learner keeps.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 from contracts.clients import Broadcast, PublishedWeights
 from contracts.weights import WeightGroup
+from rollout_workers.fleet.worker_pool import Note, WorkerPool
 from rollout_workers.worker import RolloutWorker
-from rollout_workers.worker_pool import Note, WorkerPool
 
 
 class AwaitAnswers(Protocol):
-    def __call__(self, method: Callable[..., Any], asked: Iterable[int], what: str) -> dict[int, Any]:
-        """Return the answers to a call; who fails, or is silent for too long, is lost."""
+    def __call__(self, method: Callable[..., Any], worker_ids: Iterable[int], what: str) -> dict[int, Any]:
+        """Return the answers to a call; workers that fail or are silent for too long are lost."""
         ...
 
 
@@ -36,15 +36,15 @@ class Broadcasts:
         self._members: list[int] = []
 
     def send(self, weights: PublishedWeights, learner: Broadcast) -> bool:
-        """Send weights to all workers that are up. False: it broke off, and they must load arrays.
+        """Send weights to all live workers. False: it broke off, and they must load arrays.
 
         Raises:
             LearnerLost: the learner died or hangs.
         """
-        asked = self._pool.live
-        for worker_id in asked:
+        live = self._pool.live
+        for worker_id in live:
             self._pool.send(worker_id, RolloutWorker.is_between_steps)
-        members = sorted(self._wait(RolloutWorker.is_between_steps, asked, "an answer before new weights"))
+        members = sorted(self._wait(RolloutWorker.is_between_steps, live, "an answer before new weights"))
         if (broken := self._meet(members, learner)) is not None:
             learner.keep()
         else:
@@ -52,7 +52,7 @@ class Broadcasts:
         if broken is not None:
             self._group = None
             version = weights.manifest.version
-            self._note(f"the broadcast of version {version} broke off, and arrays are sent instead: {broken}")
+            self._note(f"the broadcast of version {version} broke off, so arrays are sent instead: {broken}")
             return False
         self._pool.hold(weights)
         return True
@@ -61,7 +61,7 @@ class Broadcasts:
         """Make a group of these workers, unless there is one; return why that failed, or None."""
         if self._group is not None and self._group == learner.group and members == self._members:
             return None
-        self._group = None  # until all are in
+        self._group = None  # until all have joined
         group = learner.open(len(members) * self._ranks_each)
         for place, worker_id in enumerate(members):
             first_rank = 1 + place * self._ranks_each
@@ -72,7 +72,7 @@ class Broadcasts:
 
     def _transfer(self, weights: PublishedWeights, learner: Broadcast) -> str | None:
         """Send and receive in the group; return why that broke off, or None."""
-        manifest, group, self._group = weights.manifest, self._group, None  # until all have it
+        manifest, group, self._group = weights.manifest, self._group, None  # until all have received
         handles = learner.send()
         for worker_id in self._members:
             self._pool.send(worker_id, RolloutWorker.receive_weights, manifest=manifest, handles=handles)
@@ -98,7 +98,7 @@ class Broadcasts:
         """Wait for the learner, then for the workers, even if the learner is lost: no answer may come later.
 
         Returns:
-            Why one of them failed, or None.
+            why one of them failed, or None.
         """
         try:
             broken = of_learner()

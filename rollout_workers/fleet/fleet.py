@@ -4,8 +4,8 @@
                            ▲          │                              rollout, so each comes back exactly once
                            └── lost ◀─┘
 
-`rollout_workers/worker_pool.py` decides which workers are up and which are lost. The fleet decides which
-leases a worker gets, and waits for answers.
+`worker_pool.py` decides which workers are live and which are lost. The fleet decides which leases a worker
+gets, and waits for answers.
 """
 
 import time
@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from contracts.clients import PublishedWeights
 from contracts.processes.waiting import STARTS_S, Waiting
 from contracts.rollout import Lease, Rollout
-from rollout_workers.broadcasts import Broadcasts
+from rollout_workers.fleet.worker_pool import POLL_S, Note, WorkerPool
 from rollout_workers.settings import RolloutSettings
+from rollout_workers.weights.broadcasts import Broadcasts
 from rollout_workers.worker import RolloutWorker
-from rollout_workers.worker_pool import POLL_S, Note, WorkerPool
 
-SCORED_AT_ONCE = 64  # texts of one call to a worker
-FIRST_WEIGHTS_S = 60.0  # before a warning: an engine warms up when it gets its first weights
+SCORED_AT_ONCE = 64  # texts in one call to a worker
+FIRST_WEIGHTS_S = 60.0  # time before a warning, because an engine warms up when it gets its first weights
 
 Answer = TypeVar("Answer")
 
@@ -31,11 +31,10 @@ class Fleet:
     """`contracts.clients.FleetClient` over Ray actors.
 
     Args:
-        make_worker: starts a `RolloutWorker` as a Ray actor; its argument says whether the place is an extra
-            one.
-        note: called with messages about losses, and waits in which nothing gets on.
+        make_worker: starts a `RolloutWorker` as a Ray actor; its argument says whether the place is extra.
+        note: called with messages about losses, and about waits without progress.
         tell: called with messages about the start; by default `note`.
-        say: called with messages about a long wait for workers that get on; by default `note`.
+        say: called with messages about a long wait for workers that make progress; by default `note`.
     """
 
     def __init__(
@@ -50,21 +49,21 @@ class Fleet:
         self._waiting: deque[Lease] = deque()
         self._finished: list[Rollout] = []  # rollouts of submitted leases
         self.num_leased_again = 0
-        self._first_weights_s: float | None = FIRST_WEIGHTS_S  # before a line; None: as of any wait
+        self._first_weights_s: float | None = FIRST_WEIGHTS_S  # before a line; None: as in any wait
         self._pool = WorkerPool(make_worker, settings, note, self._take_back)
         self._broadcasts = Broadcasts(self._pool, self._await, settings.tensor_parallel_size, note)
 
     def prepare(self) -> None:
-        """Do what takes seconds and needs no worker; a caller has time for it while the workers start."""
+        """Do the slow preparation that needs no worker; a caller has time for it while the workers start."""
         self._pool.prepare()
 
     def wait_until_ready(self) -> None:
         """Wait for every worker's engine.
 
         Raises:
-            DeadlineExceeded: an engine is not up after `rollout.start_timeout_s`.
+            DeadlineExceeded: an engine does not run after `rollout.start_timeout_s`.
             WorkerError: an engine can't start.
-            InputError: an engine can't start, and the user can mend it.
+            InputError: an engine can't start, but the user can fix that.
         """
         waiting = Waiting(self._tell, STARTS_S)
         while not self._pool.is_complete:
@@ -94,7 +93,7 @@ class Fleet:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Return the process id of each worker that is up, by name."""
+        """Return the process id of each live worker, by name."""
         return self._pool.pids
 
     def scale(self, num_workers: int) -> None:
@@ -110,7 +109,7 @@ class Fleet:
         return finished
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
-        self._waiting.extendleft(reversed(leases))  # leases that are waited for come before submitted ones
+        self._waiting.extendleft(reversed(leases))  # awaited leases come before submitted ones
         missing = {lease.id for lease in leases}
         waiting = Waiting(self._note, say=self._say)
         while missing:
@@ -127,9 +126,9 @@ class Fleet:
 
     def load_weights(self, weights: PublishedWeights) -> None:
         if weights.broadcast is None or not self._broadcasts.send(weights, weights.broadcast):
-            asked = self._pool.load_weights(weights)
+            worker_ids = self._pool.load_weights(weights)
             what = f"weights of version {weights.manifest.version}"
-            self._await(RolloutWorker.load_weights, asked, what, note_every_s=self._first_weights_s)
+            self._await(RolloutWorker.load_weights, worker_ids, what, note_every_s=self._first_weights_s)
         self._first_weights_s = None
         self._wait_for_one()
 
@@ -155,16 +154,16 @@ class Fleet:
         while self._pool.are_starting:  # an engine that starts takes memory
             self._pool.tend(wait_s=1.0)
             if waiting.is_due:
-                waiting.tell("workers that are to sleep", self._pool.said_of_starting())
-        asked: set[int] = set()
-        while awake := set(self._pool.live) - asked:  # a lost worker's replacement is asked, too
+                waiting.tell("workers that will sleep", self._pool.said_of_starting())
+        asleep: set[int] = set()
+        while awake := set(self._pool.live) - asleep:  # ask a lost worker's replacement, too
             for worker_id in awake:
                 self._pool.send(worker_id, RolloutWorker.sleep)
-            asked |= self._await(RolloutWorker.sleep, awake, "its engine to sleep").keys()
+            asleep |= self._await(RolloutWorker.sleep, awake, "its engine to sleep").keys()
             self._wait_for_one()
 
     def cancel_all(self) -> None:
-        """Cancel all leases, on the workers, too, and drop the rollouts that nobody has collected."""
+        """Cancel all leases, on the workers, too, and drop rollouts that were not collected."""
         self._waiting.clear()
         self._finished.clear()
         self._await(RolloutWorker.cancel_all, self._pool.cancel_all(), "leases to be given up")
@@ -176,7 +175,7 @@ class Fleet:
     # ---- leases ----
 
     def _step(self, wait_s: float) -> list[Rollout]:
-        """Give out leases and collect rollouts; with no worker up, wait at most `wait_s` for one."""
+        """Give out leases and collect rollouts; without a live worker, wait at most `wait_s` for one."""
         self._pool.tend(wait_s=0.0 if self._pool.live else wait_s)
         self._assign()
         return self._pool.collect()
@@ -202,12 +201,12 @@ class Fleet:
     def _await(
         self,
         method: Callable[..., Answer],
-        asked: Iterable[int],
+        worker_ids: Iterable[int],
         what: str,
         note_every_s: float | None = None,
     ) -> dict[int, Answer]:
         """Return these workers' answers to a call; replace workers that fail or exceed the stall time-out."""
-        owing, answers = set(asked), dict[int, Answer]()
+        owing, answers = set(worker_ids), dict[int, Answer]()
         deadline = time.monotonic() + self._settings.stall_timeout_s
         waiting = Waiting(self._note, note_every_s)
         while owing and time.monotonic() < deadline:
@@ -215,18 +214,20 @@ class Fleet:
             owing -= answers.keys()
             owing &= set(self._pool.live)
             if waiting.is_due:
-                waiting.tell(what, [self._pool.name_of(each) for each in owing])
+                waiting.tell(what, [self._pool.name_of(worker_id) for worker_id in owing])
         for worker_id in owing:
             limit_s = self._settings.stall_timeout_s
-            said = f"was waited {limit_s:.0f} s for: {what}; rollout.stall_timeout_s={limit_s:g} is the limit"
-            self._pool.lose(worker_id, said)
+            reason = (
+                f"was waited {limit_s:.0f} s for: {what}; rollout.stall_timeout_s={limit_s:g} is the limit"
+            )
+            self._pool.lose(worker_id, reason)
         return answers
 
     def _wait_for_one(self) -> None:
-        """Wait until at least one worker is up.
+        """Wait until at least one worker is live.
 
-        Do not call this after the learner process has died, because a new worker may then get no weights and
-        never come up.
+        Do not call this after the learner process has died, because a new worker may then never get weights
+        and never become live.
         """
         waiting = Waiting(self._note)
         while not self._pool.live:

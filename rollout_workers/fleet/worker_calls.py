@@ -1,8 +1,8 @@
-"""Call the workers' processes, each call named as a method of `RolloutWorker`.
+"""Call the workers' processes; each call is named as a method of `RolloutWorker`.
 
 A type checker and a search can follow `send(id, RolloutWorker.logprobs, texts=…)`. RLlib's actor manager
-tracks calls in flight and healthy workers. It notices only deaths; `live_worker.py` notices workers that live
-and make no token.
+tracks calls in flight and healthy workers. It notices only deaths; `live_worker.py` notices live workers that
+make no token.
 """
 
 import inspect
@@ -44,9 +44,9 @@ _signature = cache(inspect.signature)
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """A worker's method by its name, since the worker's class may override it.
+    """A worker's method by its name, because the worker's class may override it.
 
-    RLlib's own way of naming one makes a function, which is pickled by value at every call.
+    RLlib names a method by a function, which is pickled by value at every call.
     """
 
     name: str
@@ -59,7 +59,7 @@ class _Method:
 
 
 class WorkerCalls:
-    """Calls to workers that are up, by id; a worker has at most one call of each method in flight."""
+    """Calls to live workers, by id; a worker has at most one call of each method in flight."""
 
     @cached_property
     def _manager(self) -> Any:
@@ -68,7 +68,7 @@ class WorkerCalls:
         return FaultTolerantActorManager(max_remote_requests_in_flight_per_actor=1)
 
     def prepare(self) -> None:
-        """Import RLlib and torch, which takes seconds; else the first `add` does."""
+        """Import RLlib and torch, which takes seconds; otherwise the first `add` does."""
         assert self._manager is not None
 
     def add(self, worker: WorkerHandle) -> int:
@@ -95,12 +95,12 @@ class WorkerCalls:
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> bool:
-        """Call a worker's method. False: a call of it is still in flight, so this one is dropped."""
-        _, *given = _signature(method).bind(None, *arguments, **named).arguments.items()
+        """Call a worker's method. False: another call of it is still in flight, so this one is dropped."""
+        _, *bound = _signature(method).bind(None, *arguments, **named).arguments.items()
         name = method.__name__
         return bool(
             self._manager.foreach_actor_async(
-                _Method(name), tag=name, kwargs=dict(given), remote_actor_ids=[worker_id]
+                _Method(name), tag=name, kwargs=dict(bound), remote_actor_ids=[worker_id]
             )
         )
 

@@ -1,4 +1,4 @@
-"""Start a worker without waiting for it: its engine comes up, then it catches up with the weights."""
+"""Start a worker without waiting for it: its engine starts, then it catches up with the weights."""
 
 import time
 
@@ -6,32 +6,32 @@ import ray
 
 from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded
-from rollout_workers.places import Place
+from rollout_workers.fleet.places import Place
+from rollout_workers.fleet.worker_calls import WorkerHandle
 from rollout_workers.settings import RolloutSettings
-from rollout_workers.worker_calls import WorkerHandle
 
 
 class StartingWorker:
-    """Worker that starts and gets no leases yet."""
+    """Worker that is starting and gets no leases yet."""
 
     def __init__(self, name: str, place: Place, handle: WorkerHandle, settings: RolloutSettings) -> None:
         self.name, self.place, self.handle = name, place, handle
-        self.call: ray.ObjectRef = handle.ready()  # the awaited call: the engine is up, or has the weights
+        self.call: ray.ObjectRef = handle.ready()  # the awaited call: the engine runs, or has the weights
         self.since = time.monotonic()
-        self.pid: int | None = None  # None: the engine is not up
+        self.pid: int | None = None  # None: the engine does not run yet
         self.loads: PublishedWeights | None = None
-        self.push: str | None = None  # name of its weights, on which another push may be based
+        self.push: str | None = None  # name of its weights' push, on which another push may be based
         self._settings = settings
 
     def advance(self, weights: PublishedWeights | None) -> bool:
-        """Look at the start; return whether the worker is up and has proved that it has these weights.
+        """Check the start; return whether the worker runs and has proved that it has these weights.
 
-        Weights that were published during the load of earlier ones are loaded next.
+        Weights published while earlier ones load are loaded next.
 
         Raises:
             DeadlineExceeded: the start takes too long.
             ray.exceptions.RayError: the worker can't start, died, or has the wrong weights.
-            LearnerLost: the worker needs all weights, and the learner that has them is gone.
+            LearnerLost: the worker needs all weights, but the learner that has them is gone.
         """
         if not ray.wait([self.call], timeout=0)[0]:
             self._check_deadline()
@@ -56,10 +56,9 @@ class StartingWorker:
         if time.monotonic() - self.since > allowed_s:
             verb = "start" if self.pid is None else "arrive"
             raise DeadlineExceeded(
-                f"waited {allowed_s:.0f} s for the {what} of {self.name} to {verb}; rollout.{setting}= "
-                "allows for more"
+                f"waited {allowed_s:.0f} s for the {what} of {self.name} to {verb}; raise rollout.{setting}"
             )
 
     def __str__(self) -> str:
-        """Return what the worker is doing, in words."""
+        """Describe what the worker is doing."""
         return f"{self.name} has been starting for {time.monotonic() - self.since:.0f} s"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 FIRST_S, MOST_S = 1.0, 60.0
-FORGIVEN_S = 300.0  # a worker that lasted this long begins a new count
+FORGIVEN_S = 300.0  # a worker that lasted this long resets the count
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class Backoff:
     1.0
     """
 
-    num_losses: int = 0  # in a row
+    num_losses: int = 0  # losses in a row
 
     def lost(self, lasted_s: float) -> float:
         """Count a loss; return the seconds until the next worker may start."""

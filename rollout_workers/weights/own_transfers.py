@@ -1,13 +1,13 @@
 """Receive weights over gloo, and from a buffer on a shared GPU: engines of vLLM's weight transfer.
 
-Both differ from vLLM's own in two ways. All tensors are there before the first is loaded, so a push that
-breaks off leaves the old weights whole. And the way to load them is given from outside.
+Both differ from vLLM's engines in two ways. All tensors arrive before the first is loaded, so a push that
+breaks off leaves the old weights whole. And the caller sets the function that loads them.
 
     gloo    broadcasts between CPUs; also the double of vLLM's NCCL engine
     ipc     the learner's buffer on this engine's GPU: one handle is opened, and all tensors are views of its
             memory, where vLLM's own engine opens one for each tensor and makes every layer anew
 
-Import this module only where vLLM is in use.
+Import this module only if vLLM is in use.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ DEVICE_INDEX = 6  # place of the GPU's number among the arguments that rebuild a
 
 @dataclass
 class GlooInitInfo(WeightTransferInitInfo):
-    """Arguments with which an engine's processes join a group; each adds its own rank to `rank_offset`."""
+    """Arguments with which an engine's processes join a group; each adds its rank to `rank_offset`."""
 
     address: str
     rank_offset: int
@@ -42,7 +42,7 @@ class GlooInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class GlooUpdateInfo(WeightTransferUpdateInfo):
-    """The tensors of one broadcast, in the order in which they come."""
+    """The tensors of one broadcast, in their order."""
 
     names: list[str]
     dtype_names: list[str]
@@ -50,7 +50,7 @@ class GlooUpdateInfo(WeightTransferUpdateInfo):
 
 
 class GlooWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, misc, unused-ignore]
-    """Engine of one process of vLLM. Its `load` replaces the model's weights."""
+    """Engine of one vLLM process. Its `load` replaces the model's weights."""
 
     init_info_cls = GlooInitInfo
     update_info_cls = GlooUpdateInfo
@@ -69,7 +69,7 @@ class GlooWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, 
         self._received = {}
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Receive without waiting for an accelerator, which vLLM's own method does."""
+        """Receive without waiting for an accelerator, which vLLM's method does."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: GlooUpdateInfo) -> None:
@@ -81,18 +81,18 @@ class GlooWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, 
 
     def finish_weight_update(self) -> None:
         received, self._received = self._received, {}
-        if received:  # else the broadcast broke off
+        if received:  # otherwise the broadcast broke off
             assert self.load is not None
             self.load(received)
 
     def shutdown(self) -> None:
-        """Leave the group, and drop what has come of a broadcast."""
+        """Leave the group, and drop the received part of a broadcast."""
         self._joined, self._received = None, {}
 
 
 @dataclass
 class SharedInitInfo(WeightTransferInitInfo):
-    """No arguments: whoever is on the GPU can open a handle."""
+    """No arguments, because any process on the GPU can open a handle."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ class SharedUpdateInfo(WeightTransferUpdateInfo):
 
 
 class SharedWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg, misc, unused-ignore]
-    """Engine of one process of vLLM. Its `load` replaces the model's weights."""
+    """Engine of one vLLM process. Its `load` replaces the model's weights."""
 
     init_info_cls = SharedInitInfo
     update_info_cls = SharedUpdateInfo
@@ -117,7 +117,7 @@ class SharedWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg
         self._received: dict[str, Tensor] = {}
 
     def init_transfer_engine(self, init_info: SharedInitInfo) -> None:
-        """Meet nobody."""
+        """Do nothing, because there is no group."""
 
     def start_weight_update(self) -> None:
         self._received = {}
@@ -131,7 +131,7 @@ class SharedWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg
         self._received = laid.views(opened(update_info.ipc_handles[0], self.device))
 
     def finish_weight_update(self) -> None:
-        """Load, and give the buffer back: the learner may free it when all copies have ended."""
+        """Load, and give the buffer back, because the learner may free it when all copies have ended."""
         received, self._received = self._received, {}
         if not received:  # the handle could not be opened
             return
@@ -141,7 +141,7 @@ class SharedWeightTransferEngine(WeightTransferEngine):  # type: ignore[type-arg
             torch.accelerator.synchronize(self.device)
 
     def shutdown(self) -> None:
-        """Forget what has come of a push."""
+        """Forget the received part of a push."""
         self._received = {}
 
 
@@ -149,14 +149,14 @@ def opened(handles: Mapping[str, Any], device: torch.device) -> Tensor:
     """Return the learner's buffer on this device.
 
     Raises:
-        ValueError: the learner has none on this GPU.
+        ValueError: the learner has no buffer on this GPU.
     """
     from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
     gpu = str(torch.cuda.get_device_properties(device).uuid)
     if gpu not in handles:
-        raise ValueError(f"the learner's weights are on {', '.join(handles)}, and this worker on {gpu}")
+        raise ValueError(f"the learner's weights are on {', '.join(handles)}, but this worker is on {gpu}")
     arguments = list(handles[gpu])
-    arguments[DEVICE_INDEX] = device.index or 0  # each process counts the GPUs that it sees
+    arguments[DEVICE_INDEX] = device.index or 0  # each process counts only its visible GPUs
     shared: Tensor = rebuild_cuda_tensor(*arguments)
     return shared

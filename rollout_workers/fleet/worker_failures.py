@@ -3,11 +3,11 @@
 import ray
 
 from contracts.errors import DeadlineExceeded, InputError, WorkerError
-from rollout_workers.places import MOST_DEATHS_AT_START
+from rollout_workers.fleet.places import MOST_DEATHS_AT_START
 
 
 def is_death(error: Exception) -> bool:
-    """Return whether the actor's process or node is gone without an exception of its own."""
+    """Return whether the actor's process or node is gone without raising an exception."""
     if isinstance(error, ray.exceptions.RayActorError):
         return not error.actor_init_failed
     return isinstance(error, ray.exceptions.NodeDiedError | ray.exceptions.OutOfMemoryError)
@@ -20,18 +20,18 @@ def reason_of(error: Exception) -> str:
 
 
 def reason_of_start(error: Exception) -> str:
-    """Return why a worker did not come up; it may also have taken too long."""
+    """Return why a worker did not start; it may also have taken too long."""
     return str(error) if isinstance(error, DeadlineExceeded) else reason_of(error)
 
 
 def never_up(name: str, error: Exception) -> InputError | WorkerError:
-    """Return the error to raise where no worker can start."""
+    """Return the error to raise if no worker can start."""
     if not is_death(error):
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
         kind = InputError if isinstance(cause, InputError) else WorkerError
         return kind(f"{name}: {cause}")
     return WorkerError(
-        f"{name} {reason_of(error)} as it started, like {MOST_DEATHS_AT_START - 1} before it. The "
+        f"{name} {reason_of(error)} at its start, like {MOST_DEATHS_AT_START - 1} before it. The "
         "machine may lack memory: whetstone plan estimates what a worker takes. Ray says: "
         f"{' '.join(str(error).split())[:300]}"
     )

@@ -1,7 +1,7 @@
 """Record where vLLM's loaders copy published tensors: which elements go to which places of which parameter.
 
-Each architecture of vLLM names, joins, splits and transposes weights in its own way. In the end every loader
-copies views of the published tensors into views of parameters. To watch the copies is to know all of them.
+Each vLLM architecture names, joins, splits and transposes weights differently. In the end every loader copies
+views of the published tensors into views of parameters. So watching the copies reveals all of them.
 """
 
 from bisect import bisect
@@ -51,7 +51,7 @@ class Copied:
 
 @dataclass(slots=True)
 class Target:
-    """A parameter as loaders see it, before vLLM packs it, and the copies that fill it."""
+    """A parameter in its form before vLLM packs it, and the copies that fill it."""
 
     layer: nn.Module
     parameter: str
@@ -65,7 +65,7 @@ class Target:
 
     @property
     def is_filled(self) -> bool:
-        """Say whether the copies fill the whole parameter; copies of one layer don't overlap."""
+        """Return whether the copies fill the whole parameter; copies of one layer don't overlap."""
         return sum(copied.num_elements for copied in self.copies) == self.shape.numel()
 
 
@@ -74,7 +74,7 @@ class LoadRecording(TorchDispatchMode):
 
     Args:
         model: the model that loads.
-        tensors: the published tensors; they may lie in one buffer, and do not overlap.
+        tensors: the published tensors; they may share one buffer, but don't overlap.
     """
 
     def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -93,7 +93,7 @@ class LoadRecording(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _name_at(self, read: Tensor) -> str | None:
-        """Return the published tensor in whose memory a view lies, or None."""
+        """Return the published tensor whose memory a view shares, or None."""
         at = read.data_ptr()
         index = bisect(self._begins, at, key=itemgetter(0)) - 1
         if index < 0:
@@ -104,10 +104,10 @@ class LoadRecording(TorchDispatchMode):
         return name if lies_there else None
 
     def _note(self, name: str, read: Tensor, written: Tensor) -> None:
-        found = self._owner(written)
-        if found is None:
+        owner = self._owner(written)
+        if owner is None:
             return
-        layer, parameter, whole = found
+        layer, parameter, whole = owner
         target = self._targets.setdefault(
             (layer, parameter), Target(layer, parameter, whole.shape, whole.dtype)
         )
@@ -129,7 +129,7 @@ class LoadRecording(TorchDispatchMode):
 
     @property
     def unexplained(self) -> set[str]:
-        """Return the published tensors of which not every element was seen to be copied once."""
+        """Return the published tensors of which not every element was copied exactly once."""
         seen = dict.fromkeys(self._tensors, 0)
         for target in self._targets.values():
             for copied in target.copies:

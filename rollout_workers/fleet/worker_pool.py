@@ -8,8 +8,8 @@
                 └─ 1, 2 … 60 s ─┘  unless it was leaving; too many losses within an hour end the run
 
 Workers are in `_starting`, in `_live` (WORKING and LEAVING) or in `_closing`; a place is empty for a while
-after a loss (`rollout_workers/places.py`). A lost worker's leases go back at once. `rollout_workers/fleet.py`
-reads states and reports events; it changes no state itself.
+after a loss (`places.py`). A lost worker's leases go back at once. `fleet.py` reads states and reports
+events, but changes no state.
 """
 
 import time
@@ -22,19 +22,19 @@ from contracts.clients import PublishedWeights
 from contracts.errors import DeadlineExceeded
 from contracts.processes import timeline
 from contracts.rollout import Lease, Rollout
-from rollout_workers.live_worker import LiveWorker
-from rollout_workers.places import Place, Places
+from rollout_workers.fleet.live_worker import LiveWorker
+from rollout_workers.fleet.places import Place, Places
+from rollout_workers.fleet.starting_worker import StartingWorker
+from rollout_workers.fleet.worker_calls import WorkerCalls, WorkerHandle
+from rollout_workers.fleet.worker_failures import is_death, never_up, reason_of, reason_of_start
 from rollout_workers.settings import RolloutSettings
-from rollout_workers.starting_worker import StartingWorker
 from rollout_workers.worker import RolloutWorker
-from rollout_workers.worker_calls import WorkerCalls, WorkerHandle
-from rollout_workers.worker_failures import is_death, never_up, reason_of, reason_of_start
 
-CLOSE_S = 5.0  # workers may take so long to close before they are ended
-POLL_S = 0.25  # a worker answers a poll after this time, even with nothing finished
-MOST_POLLS = 256  # a second, of workers with nothing finished: of more workers, each answers later
-FETCH_S = 0.02  # one look at all answers waits so long for the slowest
-LOOK_S = 2.0  # with more time between two looks, the driver was busy elsewhere
+CLOSE_S = 5.0  # time for workers to close before they are killed
+POLL_S = 0.25  # a worker answers a poll after this time, even without a finished rollout
+MOST_POLLS = 256  # polls per second of all idle workers together; with more workers each poll waits longer
+FETCH_S = 0.02  # how long each check of all answers waits for the slowest
+LOOK_S = 2.0  # if checks are further apart, the driver was busy elsewhere
 
 Note = Callable[[str], None]
 Answer = TypeVar("Answer")
@@ -45,7 +45,7 @@ class WorkerPool:
 
     Args:
         make_worker: starts a worker's process and returns Ray's handle; its argument says whether the place
-            is an extra one.
+            is extra.
         note: called with messages about workers.
         give_back: called with a lost worker's leases.
     """
@@ -66,7 +66,7 @@ class WorkerPool:
         self._closing: list[tuple[ray.ObjectRef, WorkerHandle, float]] = []  # close call, worker, start time
         self._num_started = 0
         self._any_was_up = False
-        self._weights: PublishedWeights | None = None  # for workers that start later
+        self._weights: PublishedWeights | None = None  # weights for workers that start later
         self._looked_at = time.monotonic()
         self.environment_restarts = 0
         self.idle_s = 0.0
@@ -86,7 +86,7 @@ class WorkerPool:
 
     @property
     def live(self) -> list[int]:
-        """Return the ids of the workers that are up, working or leaving."""
+        """Return the ids of the live workers, working or leaving."""
         return list(self._live)
 
     @property
@@ -104,7 +104,7 @@ class WorkerPool:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Return the process id of each worker that is up, by name."""
+        """Return the process id of each live worker, by name."""
         return {worker.name: worker.pid for worker in self._live.values()}
 
     def name_of(self, worker_id: int) -> str:
@@ -115,13 +115,13 @@ class WorkerPool:
 
     @property
     def gets_on(self) -> bool:
-        """Tell whether all workers are up and make progress."""
+        """Return whether all workers are live and make progress."""
         return self.is_complete and all(worker.gets_on for worker in self._live.values())
 
     def said_of_starting(self) -> list[str]:
         return [str(worker) for worker in self._starting] + self._places.said_of_empty()
 
-    # ---- calls to those that are up ----
+    # ---- calls to live workers ----
 
     def answers(self, wait_s: float, *methods: Callable[..., Answer]) -> Iterator[tuple[int, Answer]]:
         """Yield the answers that have come; a worker whose call failed is lost."""
@@ -132,7 +132,7 @@ class WorkerPool:
                 yield worker_id, answer
 
     def lease(self, worker_id: int, leases: Sequence[Lease]) -> bool:
-        """Give a worker leases. False: the last such call is in flight, so the worker did not get them."""
+        """Give a worker leases. False: another such call is in flight, so the worker did not get them."""
         if not self.send(worker_id, RolloutWorker.submit, leases=leases):
             return False
         self._live[worker_id].lease(leases)
@@ -150,7 +150,7 @@ class WorkerPool:
                 worker.owes_an_answer(away_s)
         rollouts: list[Rollout] = []
         for worker_id, report in self.answers(FETCH_S, RolloutWorker.poll, RolloutWorker.submit):
-            if report is not None:  # it is a poll's
+            if report is not None:  # from a poll
                 worker = self._live[worker_id]
                 timeline.receive(worker.name, report.spans)
                 self.environment_restarts += report.num_restarts - worker.num_restarts
@@ -162,30 +162,30 @@ class WorkerPool:
         return rollouts
 
     def load_weights(self, weights: PublishedWeights) -> list[int]:
-        """Send the weights to all workers that are up, and return their ids; starting ones load them later.
+        """Send the weights to all live workers, and return their ids; starting ones load them later.
 
         Raises:
-            LearnerLost: a worker needs all weights, and the learner that has them is gone.
+            LearnerLost: a worker needs all weights, but the learner that has them is gone.
         """
         self._weights = weights
         usable = {id: weights.for_holder_of(worker.push) for id, worker in self._live.items()}
-        for worker_id, each in usable.items():
-            self._live[worker_id].push = each.manifest.push  # a worker that does not load it is lost
+        for worker_id, its_weights in usable.items():
+            self._live[worker_id].push = its_weights.manifest.push  # a worker that does not load it is lost
             self.send(
                 worker_id,
                 RolloutWorker.load_weights,
-                manifest=each.manifest,
-                arrays=each.arrays,
-                mask_arrays=each.mask_arrays,
+                manifest=its_weights.manifest,
+                arrays=its_weights.arrays,
+                mask_arrays=its_weights.mask_arrays,
             )
         return list(usable)
 
     def hold(self, weights: PublishedWeights) -> None:
-        """Keep weights, which all workers that are up have, for those that come up later."""
+        """Keep weights, which all live workers have, for workers that start later."""
         self._weights = weights
 
     def cancel_all(self) -> list[int]:
-        """Tell all workers that are up to forget their leases; return their ids."""
+        """Tell all live workers to forget their leases; return their ids."""
         for worker_id, worker in self._live.items():
             worker.cancel()
             self.send(worker_id, RolloutWorker.cancel_all)
@@ -194,15 +194,15 @@ class WorkerPool:
     # ---- from state to state ----
 
     def tend(self, wait_s: float) -> None:
-        """Admit workers that have come up, start those that are due, end those that are done.
+        """Admit workers that have started, start those that are due, end those that are done.
 
-        The call waits at most `wait_s` for a starting worker.
+        Wait at most `wait_s` for a starting worker.
 
         Raises:
-            DeadlineExceeded: at the run's start an engine is not up after `rollout.start_timeout_s`.
-            WorkerError: an engine can't start, too many workers were lost, or one after the other died at its
+            DeadlineExceeded: at the run's start an engine does not run after `rollout.start_timeout_s`.
+            WorkerError: an engine can't start, too many workers were lost, or several in a row died at their
                 start.
-            InputError: an engine can't start, and the user can mend it.
+            InputError: an engine can't start, but the user can fix that.
         """
         for place in self._places.due():
             self._start(place)
@@ -273,15 +273,15 @@ class WorkerPool:
         name, place, has_started = starting.name, starting.place, starting.pid is not None
         deserves_another = place.deserves_another(was_killed=is_death(error))
         if place.is_added and not place.was_up and not deserves_another:
-            # No loss: the cluster may have no room for it.
+            # This is no loss, because the cluster may have no room for it.
             self._places.remove(place)
-            self._note(f"{name}: {reason_of_start(error)}; there stay {len(self._places)} workers")
+            self._note(f"{name}: {reason_of_start(error)}; {len(self._places)} workers remain")
             return
         if isinstance(error, DeadlineExceeded) and not has_started:
             if not place.was_up:
                 raise error
             if self._live:
-                # Its node may be gone for good; the others go on meanwhile.
+                # Its node may be gone for good; the other workers continue.
                 self._places.leave_empty(place, name, f"did not start: {error}")
                 return
         if not self._any_was_up and not deserves_another:
@@ -289,12 +289,12 @@ class WorkerPool:
         self._places.lost(place, name, f"did not start: {reason_of_start(error)}", num_leases=0, lasted_s=0.0)
 
     def _num_leases(self, place: Place) -> int:
-        """Return how many leases a place's leaving holds up; below 0 where no worker is up."""
+        """Return how many leases delay a place's leaving; below 0 if it has no live worker."""
         return next((len(worker.leases) for worker in self._live.values() if worker.place is place), -1)
 
     def _vacate(self, place: Place) -> None:
         self._places.remove(place)
-        for starting in [each for each in self._starting if each.place is place]:
+        for starting in [start for start in self._starting if start.place is place]:
             self._starting.remove(starting)
             starting.handle.kill()
         for worker in self._live.values():
@@ -307,7 +307,7 @@ class WorkerPool:
                 del self._live[worker_id]
                 handle = self._calls.remove(worker_id)
                 self._closing.append((handle.close(), handle, now))
-                self._note(f"{worker.name} has left; there are {len(self._places)} workers to be")
+                self._note(f"{worker.name} has left; {len(self._places)} workers are planned")
         for closing in list(self._closing):
             call, handle, since = closing
             if now - since > CLOSE_S or ray.wait([call], timeout=0)[0]:

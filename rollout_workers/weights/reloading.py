@@ -19,14 +19,14 @@ from contracts.weights import WeightManifest
 from rollout_workers.engines.base import Arrays
 
 PREFIX, FILE = "whetstone-weights-", "weights.safetensors"
-OLD_S = 600.0  # longer than any push; sharers of the folder may not see each other's processes
+OLD_S = 600.0  # longer than any push, because sharers of the folder may not see each other's processes
 
 
 def as_tensor(array: "np.ndarray[Any, Any]", dtype: str) -> torch.Tensor:
-    """Return a tensor of the same shape over the array's own memory; the store's memory must only be read.
+    """Return a tensor of the same shape over the array's memory; the store's memory must only be read.
 
     Args:
-        dtype: a torch dtype's name; bfloat16 comes as uint16, which NumPy can hold.
+        dtype: name of a torch dtype; bfloat16 comes as uint16, because NumPy lacks it.
     """
     with warnings.catch_warnings():  # "not writable" is intended
         warnings.simplefilter("ignore", UserWarning)
@@ -38,7 +38,7 @@ def reload_model(config: Any, model: nn.Module, tensors: Mapping[str, Tensor]) -
     """Replace the weights of a model in this process, or of one half of a twin.
 
     Args:
-        config: vLLM's own.
+        config: vLLM's config.
     """
     _reload(config, model, tensors.items())
 
@@ -54,7 +54,7 @@ def reload_in_ranks(executor: Any, manifest: WeightManifest, arrays: Arrays) -> 
 
 
 def _remove_dead_ones() -> None:
-    """Remove files as large as a model, left by workers that were killed as they wrote or read them."""
+    """Remove model-sized files of workers that were killed while they wrote or read them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another worker may be faster
             is_old = time.time() - folder.stat().st_mtime > OLD_S
@@ -77,13 +77,13 @@ def _reload(config: Any, model: nn.Module, weights: Iterable[tuple[str, Tensor]]
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.reload.inplace import reload_weights
 
-    with set_current_vllm_config(config):  # layers may ask for it while they are made anew
+    with set_current_vllm_config(config):  # layers may need it while they are made anew
         reload_weights(config, model, weights, weights_path=None, is_checkpoint_format=True)
         _repack_tied_head(model)
 
 
 def _repack_tied_head(model: nn.Module) -> None:
-    """Pack a tied head again, which on a CPU multiplies with a packed copy of the embedding.
+    """Pack a tied head again; on a CPU it multiplies with a packed copy of the embedding.
 
     A reload leaves the copy stale: no checkpoint names the head, so vLLM does not pack it again.
     """

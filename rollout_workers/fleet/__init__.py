@@ -1,0 +1,1 @@
+"""Rollout workers as a fleet: places, starts, calls, failures and replacements."""
