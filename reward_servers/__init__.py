@@ -1,1 +1,1 @@
-"""Rewards, metrics and the servers that run them: they turn finished texts into scores."""
+"""Rewards, metrics and their servers, which turn finished texts into scores."""

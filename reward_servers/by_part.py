@@ -1,4 +1,4 @@
-"""Graders of a mixture of tasks: each part's texts are judged by the part's own rewards and metrics."""
+"""Graders of a mixture of tasks; each part's rewards and metrics judge its texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,41 +20,41 @@ class ByPart:
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def asks(self, reward: str, sample: Sample) -> bool:
-        """Return whether a reward is asked about a sample: without parts, every reward is."""
+        """Return whether a reward scores a sample; without parts, every reward does."""
         return not self.rewards or reward in self.rewards[sample.meta[PART]]
 
     def measures(self, metric: str, part: str | None) -> bool:
-        """Return whether a metric measures a part's texts; all parts' texts: a metric of every part."""
+        """Return whether a metric measures a part's texts; for all texts, whether every part has it."""
         parts = self.metrics.values() if part is None else (self.metrics[part],)
         return all(metric in labels for labels in parts)
 
     def graders(
         self, rewards: Sequence[Part], metrics: Sequence[Part], part: str | None
     ) -> list[tuple[str, Part]]:
-        """Return the rewards and metrics of a part, each with its kind; None: those of every part."""
-        asked = [each for each in rewards if part is None or each.label in self.rewards[part]]
-        measured = [each for each in metrics if self.measures(each.label, part)]
-        return [("reward", each) for each in asked] + [("metric", each) for each in measured]
+        """Return the rewards and metrics of a part, each with its kind; None: of every part."""
+        chosen = [reward for reward in rewards if part is None or reward.label in self.rewards[part]]
+        measured = [metric for metric in metrics if self.measures(metric.label, part)]
+        return [("reward", reward) for reward in chosen] + [("metric", metric) for metric in measured]
 
 
 ONE_TASK = ByPart()
 
 
 def places_for(by_part: ByPart, reward: str, samples: Sequence[Sample]) -> list[int]:
-    """Return the places of the samples about which a reward is asked."""
+    """Return the places of the samples that a reward scores."""
     return [place for place, sample in enumerate(samples) if by_part.asks(reward, sample)]
 
 
 def laid_out(answers: Sequence[Answer], places: Sequence[int], count: int) -> list[Answer]:
-    """Return an answer for each of `count` samples; a reward that was not asked says nothing.
+    """Return an answer for each of `count` samples, empty for samples that the reward does not score.
 
     >>> laid_out([(1.0, None)], [2], 3)
     [(None, None), (None, None), (1.0, None)]
     """
-    found: list[Answer] = [(None, None)] * count
+    all_answers: list[Answer] = [(None, None)] * count
     for place, answer in zip(places, answers, strict=True):
-        found[place] = answer
-    return found
+        all_answers[place] = answer
+    return all_answers
 
 
 def trial_of_parts(first: Mapping[str, Sequence[Prompt]], by_part: ByPart) -> Trial:

@@ -1,18 +1,18 @@
-"""Combination of several rewards' answers into scores, and of several metrics' values into one table."""
+"""Combine several rewards' answers into scores, and several metrics' values into one table."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-from contracts.scores import Answer, Grade, MetricValue, Score
+from contracts.scores import Answer, Grade, MetricValue, Score, Term
 from reward_servers.settings import Part
-from reward_servers.shaping import contribution
+from reward_servers.shaping import contribution, shaped
 
 
 def weighted_sum(parts: Sequence[Part], answers: Sequence[Sequence[Answer]]) -> list[Score]:
     """Return one score for each sample: Σ weight · shaped part; no total if any part failed.
 
-    A part that says nothing about a sample is left out of its sum, and of its parts. A sample about which
-    no part says anything has no total. A part that scores places of the text is worth their sum.
+    A part that does not score a sample is left out of its sum and its parts. A sample without any score has
+    no total. A part that scores places of the text counts with their sum.
 
     Args:
         parts: the rewards, P of them.
@@ -37,19 +37,20 @@ def _score(parts: Sequence[Part], answers: Sequence[Answer]) -> Score:
         silent = ", ".join(part.label for part in parts)
         error = f"reward {silent}: returned None, and no other reward scored it"
         return Score(total=None, error=error, grades=grades)
-    found = [part for part in parts if part.label in values]
-    total = sum(contribution(part, values[part.label]) for part in found)
+    scored = [part for part in parts if part.label in values]
+    total = sum(contribution(part, values[part.label]) for part in scored)
     if not math.isfinite(total):
-        shown = ", ".join(f"{part.label} {values[part.label]:g} · {part.weight:g}" for part in found)
+        shown = ", ".join(f"{part.label} {values[part.label]:g} · {part.weight:g}" for part in scored)
         error = f"the weighted sum is {total}, no finite number: {shown}"
         return Score(total=None, parts=values, error=error, grades=grades)
-    return Score(total, values, None, _earned(found, values, grades), grades)
+    terms = {part.label: Term(shaped(part, values[part.label]), part.weight) for part in scored}
+    return Score(total, values, None, _earned(scored, values, grades), grades, terms)
 
 
 def _earned(
     parts: Sequence[Part], values: Mapping[str, float], grades: Mapping[str, Grade]
 ) -> tuple[Grade, ...]:
-    """Return what each part contributes at its places; () if all of it is earned at the end."""
+    """Return each part's contributions at its places; () if all are earned at the end."""
     if all(grade.unit == "text" for grade in grades.values()):
         return ()
     return tuple(
@@ -62,7 +63,7 @@ def _earned(
 
 def union(
     metrics: Sequence[Part],
-    found: Sequence[Mapping[str, MetricValue]],
+    by_metric: Sequence[Mapping[str, MetricValue]],
     before: Mapping[str, MetricValue] | None = None,
 ) -> dict[str, MetricValue]:
     """Return all values by key; if a second metric gives the same key, its value gets `key/label`.
@@ -76,6 +77,6 @@ def union(
     ['length/mean_words', 'length/mean_words/again']
     """
     values = dict(before or {})
-    for part, of_part in zip(metrics, found, strict=True):
+    for part, of_part in zip(metrics, by_metric, strict=True):
         values |= {f"{key}/{part.label}" if key in values else key: value for key, value in of_part.items()}
     return values

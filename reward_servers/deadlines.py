@@ -1,4 +1,4 @@
-"""Check that a reward's own deadlines fit those of its server."""
+"""Check that a reward's deadlines fit its server's."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from reward_servers.user_rewards.own import find_grader, settled
 
 
 def check_deadlines(rewards: Sequence[Part], settings: RewardServersSettings) -> None:
-    """Refuse a sandbox that would end a reward before the reward's own limits do.
+    """Refuse a sandbox that would end a reward before the reward's limits.
 
-    A server's `timeout_s` is no such end: a client waits for a reward that ends by itself.
+    A server's `timeout_s` does not matter, because a client waits for a reward that ends by itself.
 
     Raises:
-        InputError: says which of the two to change.
+        InputError: the limits conflict; the message names the option to change.
     """
     for part in map(settled, rewards):
-        sandbox, found = settings.for_label(part.label).sandbox, find_grader("reward", part.name)
-        if sandbox is None or "limits" not in getattr(found, "model_fields", {}):
+        sandbox, grader = settings.for_label(part.label).sandbox, find_grader("reward", part.name)
+        if sandbox is None or "limits" not in getattr(grader, "model_fields", {}):
             continue
-        limits = limits_of(make("reward", part.name, found, part.options))
+        limits = limits_of(make("reward", part.name, grader, part.options))
         if limits is not None and limits.batch_seconds >= sandbox.seconds:
             raise InputError(
                 f"reward={part.name} confines its samples by itself, a batch for limits.batch_seconds="

@@ -1,6 +1,6 @@
-"""Metrics that take what only the evaluation of a model has: the split's name, or the model itself.
+"""Metrics that need the split's name or the model.
 
-The process that evaluates computes them, because its rollout workers hold the model; no replica serves them.
+The evaluating process computes them, because its rollout workers hold the model; no replica serves them.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ from reward_servers.user_rewards.own import wanted_of
 
 
 def served_metrics(metrics: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the metrics that take samples alone, which replicas can serve."""
+    """Return the metrics that take only samples, which replicas can serve."""
     return tuple(part for part in metrics if not wanted_of(part.name))
 
 
 def evaluated_metrics(metrics: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the metrics that the process computes which evaluates."""
+    """Return the metrics that the evaluating process computes."""
     return tuple(part for part in metrics if wanted_of(part.name))
 
 
 def refuse_evaluated(metrics: Sequence[Part]) -> None:
-    """Refuse metrics that take what only an evaluation has.
+    """Refuse metrics that need an evaluation.
 
     Raises:
-        InputError: there is one.
+        InputError: a metric does.
     """
     for part in evaluated_metrics(metrics):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Groups of samples: all answers to one prompt, which some rewards must see together."""
+"""Groups of samples, all answers to one prompt, for rewards that must see them together."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ def by_group(samples: Sequence[Sample]) -> list[list[int]]:
     >>> by_group([Sample("a", group="p"), Sample("b", group="q"), Sample("c", group="p")])
     [[0, 2], [1]]
     """
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
-        found.setdefault(sample.group, []).append(place)
-    return list(found.values())
+        groups.setdefault(sample.group, []).append(place)
+    return list(groups.values())
 
 
 def whole_groups(samples: Sequence[Sample], answers: list[Answer], label: str) -> list[list[int]]:
-    """Return the places of the groups without errors; write into the others' answers what a member lacks.
+    """Return the places of the groups without errors; write a member's error into all its group's answers.
 
     Args:
-        answers: of each sample, in which an error says why it can't be scored.
+        answers: of each sample; an error gives the reason why it can't be scored.
         label: the reward's.
     """
     whole = []
@@ -31,7 +31,7 @@ def whole_groups(samples: Sequence[Sample], answers: list[Answer], label: str) -
             whole.append(group)
             continue
         count = f"{len(errors)} of the {len(group)} samples in this one's group can't be scored"
-        told = f"reward {label}: it scores whole groups, and {count}; the first: {errors[0]}"
+        message = f"reward {label}: it scores whole groups, and {count}; the first: {errors[0]}"
         for place in group:
-            answers[place] = (None, answers[place][1] or told)
+            answers[place] = (None, answers[place][1] or message)
     return whole

@@ -52,8 +52,8 @@ class LocalRewardClient:
 
     def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         """Return the answer in each text, by the first reward that finds answers; None if none does."""
-        found = (server.answers(texts) for server in self._servers)
-        return next((answers for answers in found if answers is not None), None)
+        by_server = (server.answers(texts) for server in self._servers)
+        return next((answers for answers in by_server if answers is not None), None)
 
     def scoring(self) -> Scoring:
         """Return that nothing waits: `submit` has scored all."""

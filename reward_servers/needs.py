@@ -7,7 +7,7 @@ from contracts.scores import Sample
 
 
 def has_reference(references: Sequence[str]) -> bool:
-    """Return whether any reference holds more than blanks.
+    """Return whether any reference is not blank.
 
     >>> has_reference(("", "a")), has_reference((" ",)), has_reference(())
     (True, False, False)
@@ -16,7 +16,7 @@ def has_reference(references: Sequence[str]) -> bool:
 
 
 def meta_keys(component: Any) -> tuple[str, ...]:
-    """Return the keys of the meta data that a component says it reads; "a|b" is either of two."""
+    """Return the meta data keys that a component declares; "a|b" is either of two."""
     keys = getattr(component, "needs_meta", ())
     return (keys,) if isinstance(keys, str) else tuple(keys)
 
@@ -37,10 +37,10 @@ def shown_keys(meta: Mapping[str, Any]) -> str:
 
 
 def lacking(component: Any, name: str, sample: Sample) -> str | None:
-    """Say which references or meta data the sample lacks for the component; None if it lacks nothing."""
+    """Name the component's references or meta data that the sample lacks; None if nothing is missing."""
     if getattr(component, "needs_references", False) and not has_reference(sample.references):
-        given = "only empty ones" if sample.references else "none"
-        return f"{name} compares with references, and this sample has {given}"
+        shown = "only empty ones" if sample.references else "none"
+        return f"{name} compares with references, and this sample has {shown}"
     if missing := missing_keys(meta_keys(component), sample.meta):
         return f"{name} needs meta data {', '.join(missing)}, and this sample has: {shown_keys(sample.meta)}"
     return None

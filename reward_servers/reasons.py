@@ -1,4 +1,4 @@
-"""Reasons why a sample has no score, and the sample beside them, as messages show them."""
+"""Format reasons for a missing score, and the sample, for messages."""
 
 import sysconfig
 import traceback
@@ -9,7 +9,7 @@ from contracts.errors import WhetstoneError
 from contracts.scores import Sample
 from contracts.secrets.redaction import redact
 
-RAISED = (Exception, SystemExit)  # what a grader may raise without ending the process that serves it
+RAISED = (Exception, SystemExit)  # errors of a grader that don't end the process that serves it
 
 
 OURS = Path(__file__).absolute().parents[1]
@@ -21,11 +21,11 @@ NOT_THE_USERS = (
 
 
 class RaisedElsewhere(Exception):
-    """An exception of another process: its traceback is the message."""
+    """Another process's exception, with its traceback as message."""
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what was raised, and the user's line that raised it."""
+    """Return the exception's text, and the user's line that raised it."""
     if isinstance(error, WhetstoneError):
         return redact(str(error))
     frames = _users_frames(error)
@@ -35,11 +35,11 @@ def reason_of(error: BaseException) -> str:
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback, from the user's first line on."""
-    told = traceback.TracebackException.from_exception(error)
-    own = _users_frames(error)
-    if own:
-        told.stack = traceback.StackSummary.from_list(told.stack[told.stack.index(own[0]) :])
-    return redact("".join(told.format()))
+    report = traceback.TracebackException.from_exception(error)
+    frames = _users_frames(error)
+    if frames:
+        report.stack = traceback.StackSummary.from_list(report.stack[report.stack.index(frames[0]) :])
+    return redact("".join(report.format()))
 
 
 def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -48,10 +48,10 @@ def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _place(frames: Sequence[traceback.FrameSummary]) -> str:
-    """Say where the last line is; a cell of a notebook has no file that people know."""
+    """Return the place of the last line; a notebook's cell has no meaningful file."""
     frame = frames[-1]
     is_cell = frame.filename.startswith("<") or "ipykernel_" in frame.filename
-    functions = [each.name for each in frames if not each.name.startswith("<")]  # no comprehension
+    functions = [call.name for call in frames if not call.name.startswith("<")]  # no comprehension
     where = functions[-1] if is_cell and functions else Path(frame.filename).name
     return f"{where}, line {frame.lineno}" + (f": {frame.line}" if frame.line else "")
 

@@ -1,4 +1,4 @@
-"""Requirements of some rewards and metrics beyond Whetstone's own packages: checks, and commands to get them.
+"""Check some rewards' and metrics' further requirements, with the commands that install them.
 
 A class names its requirements: `requires: ClassVar[tuple[str, ...]] = ("java", "spice-models")`. The checks
 import nothing heavy.
@@ -55,8 +55,8 @@ def _has_spice_models() -> bool:
 
 
 REQUIREMENTS: dict[str, Requirement] = {
-    each.name: each
-    for each in (
+    requirement.name: requirement
+    for requirement in (
         Requirement(
             "java",
             "a Java runtime, 8 or newer",
@@ -162,6 +162,6 @@ def check_named(names: Iterable[str], where: str) -> None:
         InputError: says what is missing, and the commands that install it.
     """
     if lacking := missing(names):
-        what = "; ".join(f"{each.what} ({each.name})" for each in lacking)
-        remedies = "".join(f"\n  {each.remedy}" for each in lacking)
+        what = "; ".join(f"{requirement.what} ({requirement.name})" for requirement in lacking)
+        remedies = "".join(f"\n  {requirement.remedy}" for requirement in lacking)
         raise InputError(f"{where} needs something that this machine lacks: {what}. To get it:{remedies}")

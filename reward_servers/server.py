@@ -43,14 +43,14 @@ class RewardServer:
     def __init__(self, part: Part, settings: ServerSettings | None = None) -> None:
         self._label, self._name = part.label, part.name
         self._grader = loaded("reward", part)
-        asked = [name for name in ("standardize", "clip", "threshold") if getattr(part, name) is not None]
-        self._shaping = ", ".join(asked)  # that only a whole text's score can have
+        shaping = [name for name in ("standardize", "clip", "threshold") if getattr(part, name) is not None]
+        self._shaping = ", ".join(shaping)  # for whole texts' scores alone
         self._scoring = scoring_of(self._grader)
         self.scores_groups = scores_groups(self._grader)
         watches = is_own(part) and is_deterministic(part) and not self.scores_groups
         self._watch = Watch() if watches else None
         self._coroutines = Coroutines(settings or ServerSettings()) if self._scoring.is_coroutine else None
-        self._told: dict[Any, float] = {}  # what it had counted at the last call of `take_counts`
+        self._told: dict[Any, float] = {}  # counts at the last call of `take_counts`
 
     @property
     def is_coroutine(self) -> bool:
@@ -117,8 +117,8 @@ class RewardServer:
         if self._coroutines is None:
             return await asyncio.to_thread(self.score, samples)
         answers, units = self._units(samples)
-        found = await asyncio.wrap_future(self._asked(units, samples))
-        return self._gathered(answers, units, samples, found)
+        outcomes = await asyncio.wrap_future(self._asked(units, samples))
+        return self._gathered(answers, units, samples, outcomes)
 
     def _units(self, samples: Sequence[Sample]) -> tuple[list[Answer], list[list[int]]]:
         """Return an answer for each sample that lacks something, and the places to grade, call by call."""
@@ -142,8 +142,8 @@ class RewardServer:
         assert self._coroutines is not None
 
         async def scored(places: Sequence[int]) -> list[Answer]:
-            asked = [samples[place] for place in places]
-            return self._answers(await self._scoring.call(self._shown(asked)), asked)
+            unit = [samples[place] for place in places]
+            return self._answers(await self._scoring.call(self._shown(unit)), unit)
 
         return self._coroutines.submit([partial(scored, places) for places in units])
 
@@ -152,9 +152,9 @@ class RewardServer:
         answers: list[Answer],
         units: Sequence[Sequence[int]],
         samples: Sequence[Sample],
-        found: Sequence[list[Answer] | Exception],
+        outcomes: Sequence[list[Answer] | Exception],
     ) -> list[Answer]:
-        for places, graded in zip(units, found, strict=True):
+        for places, graded in zip(units, outcomes, strict=True):
             if isinstance(graded, Exception):
                 graded = [self._failure(graded, samples[place]) for place in places]
             for place, answer in zip(places, graded, strict=True):
@@ -213,9 +213,9 @@ class RewardServer:
         if self._coroutines is None:
             return self._fitting(self._scoring.call(list(samples)), samples)
         units = [list(samples)] if self.scores_groups else [[sample] for sample in samples]
-        found = self._coroutines.submit([partial(self._scoring.call, unit) for unit in units])
+        future = self._coroutines.submit([partial(self._scoring.call, unit) for unit in units])
         scores: list[Any] = []
-        for unit, returned in zip(units, found.result(), strict=True):
+        for unit, returned in zip(units, future.result(), strict=True):
             if isinstance(returned, Exception):
                 raise returned
             scores += self._fitting(returned, unit)
@@ -303,8 +303,8 @@ def _complete(component: Any, name: str, trial: Trial) -> Trial:
 
 def _of_part(kind: str, label: str, verdict: Verdict) -> Verdict:
     """Return the verdict with the part's kind and label in front of its texts."""
-    told = [text and f"{kind} {label}: {text}" for text in (verdict.refusal, verdict.warning)]
-    return replace(verdict, refusal=told[0], warning=told[1])
+    texts = [text and f"{kind} {label}: {text}" for text in (verdict.refusal, verdict.warning)]
+    return replace(verdict, refusal=texts[0], warning=texts[1])
 
 
 def _no_group(sample: Sample) -> str | None:

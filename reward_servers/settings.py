@@ -41,8 +41,8 @@ class Standardize(Settings):
     rewards of two iterations incomparable.
     """
 
-    mean: float  # of the raw reward, measured beforehand
-    std: float = Field(gt=0)  # of the raw reward, measured beforehand
+    mean: float  # mean of the raw reward, measured beforehand
+    std: float = Field(gt=0)  # standard deviation of the raw reward, measured beforehand
 
 
 def label_of(part: Mapping[str, Any]) -> str:
@@ -76,14 +76,14 @@ class Part(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _gather_options(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        own = {key: value for key, value in given.items() if key in cls.model_fields}
-        options = {key: value for key, value in given.items() if key not in cls.model_fields}
-        if isinstance(own.get("name"), str) and isinstance(own.get("label"), str | None):
-            own["label"] = label_of(own)
-        nested = own.get("options", {})
+    def _gather_options(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        fields = {key: value for key, value in data.items() if key in cls.model_fields}
+        options = {key: value for key, value in data.items() if key not in cls.model_fields}
+        if isinstance(fields.get("name"), str) and isinstance(fields.get("label"), str | None):
+            fields["label"] = label_of(fields)
+        nested = fields.get("options", {})
         if not isinstance(nested, Mapping):
             raise ValueError(f"options: got {nested!r}; expected a mapping of the component's own options")
         if taken := cls.model_fields.keys() & nested.keys():
@@ -91,13 +91,13 @@ class Part(Settings):
                 f"options: {', '.join(sorted(taken))} is an option of the weighted sum; give a component's "
                 "option another name"
             )
-        return own | {"options": {**nested, **options}}
+        return fields | {"options": {**nested, **options}}
 
     @field_validator("standardize", mode="before")
     @classmethod
-    def _both_numbers(cls, given: Any) -> Any:
-        if given is None or isinstance(given, Mapping | Standardize):
-            return given
+    def _both_numbers(cls, value: Any) -> Any:
+        if value is None or isinstance(value, Mapping | Standardize):
+            return value
         raise ValueError(
             "expected {mean: …, std: …}; `whetstone score NAME --reward --predictions FILE` prints both "
             "for texts of yours"
@@ -134,15 +134,15 @@ def parts(value: Any, where: str = "reward") -> tuple[Part, ...]:
         InputError: an entry is no part, or two parts have one label.
     """
     entries = [] if value is None else value if isinstance(value, list | tuple) else [value]
-    found = tuple(_part(entry, where) for entry in entries)
-    for index, part in enumerate(found):
-        for earlier in found[:index]:
+    all_parts = tuple(_part(entry, where) for entry in entries)
+    for index, part in enumerate(all_parts):
+        for earlier in all_parts[:index]:
             if part.label == earlier.label:
                 raise InputError(
                     f"{where}: {earlier.name} and {part.name} are both labelled '{part.label}'; "
                     f"give one of them another label: {{name: {part.name}, label: {part.label}2}}"
                 )
-    return found
+    return all_parts
 
 
 def _part(entry: Any, where: str) -> Part:
@@ -158,9 +158,9 @@ def _part(entry: Any, where: str) -> Part:
 class Sandbox(Settings):
     """Limits of a reward that runs in its own process beside its replica."""
 
-    memory_gib: float | None = Field(default=4.0, gt=0)  # of address space, more than libraries really use
-    seconds: float = Field(default=20.0, gt=0)  # for a batch, and again for its single texts if it fails
-    start_seconds: float = Field(default=120.0, gt=0)  # to load the reward
+    memory_gib: float | None = Field(default=4.0, gt=0)  # limit of address space, which exceeds real memory
+    seconds: float = Field(default=20.0, gt=0)  # limit of a batch; if it fails, its texts share it once more
+    start_seconds: float = Field(default=120.0, gt=0)  # limit for loading the reward, in seconds
     file_mib: float = Field(default=64.0, gt=0)  # the largest file that the reward may write
 
 
@@ -175,14 +175,14 @@ class ServerSettings(Settings):
     max_queued_requests: int = Field(default=-1, ge=-1)  # calls that may queue; -1: any number
     batch_size: int = Field(default=64, ge=1)  # samples that a grader sees at once
     cache_size: int = Field(default=4096, ge=0)  # answers that a replica of a reward caches; 0: none
-    # for a batch, a whole group, or a coroutine's call, without the queue before it
+    # deadline in seconds of a batch, a whole group, or a coroutine's call, without the queue before it
     timeout_s: float = Field(default=60.0, gt=0)
     concurrency: int = Field(default=16, ge=1)  # calls of a coroutine at a time, in each replica
     rate: float | None = Field(default=None, gt=0)  # calls of a coroutine per second, in all replicas
-    retries: int = Field(default=4, ge=0)  # of a coroutine's call that raises, or takes over timeout_s
+    retries: int = Field(default=4, ge=0)  # repeats of a coroutine's call that raises or exceeds timeout_s
     num_cpus: float = Field(default=0.0, ge=0)  # reserved for each replica; 0 fits onto any laptop
     num_gpus: float = Field(default=0.0, ge=0)  # reserved for each replica; may be a share
-    sandbox: Sandbox | None = None  # of a reward: a process of its own, with limits; {}: the usual ones
+    sandbox: Sandbox | None = None  # run the reward in a process of its own, with limits; {}: the usual ones
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -217,12 +217,12 @@ class ServerSettings(Settings):
 
         A fixed number of replicas overrides the default's bounds, and the other way round.
         """
-        own = self.model_dump(include=self.model_fields_set)
+        overrides = self.model_dump(include=self.model_fields_set)
         base = default.model_dump(include=default.model_fields_set)
         scaling = {"replicas", "min_replicas", "max_replicas"}
-        if scaling & own.keys():
+        if scaling & overrides.keys():
             base = {key: value for key, value in base.items() if key not in scaling}
-        return ServerSettings(**{**base, **own})
+        return ServerSettings(**{**base, **overrides})
 
 
 class RewardServersSettings(Settings):
@@ -237,16 +237,16 @@ class RewardServersSettings(Settings):
 
     http_host: str = "127.0.0.1"  # address of `whetstone serve`
     http_port: int = Field(default=8000, ge=1, le=65535)  # port of `whetstone serve`
-    start_timeout_s: float = Field(default=300.0, gt=0)  # until every server is up, models loaded
-    retries: int = Field(default=2, ge=0)  # of a call whose replica died or gave no answer
+    start_timeout_s: float = Field(default=300.0, gt=0)  # seconds until every server is up with its models
+    retries: int = Field(default=2, ge=0)  # how often a call is repeated whose replica died or gave no answer
     max_failures: int = Field(default=10, ge=0)  # samples without a score before a run stops
     default: ServerSettings = ServerSettings()
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_stray_values(cls, given: Any) -> Any:
+    def _refuse_stray_values(cls, data: Any) -> Any:
         # An unknown key is a label, but one with a plain value is a mistyped option.
-        for key, value in given.items() if isinstance(given, Mapping) else ():
+        for key, value in data.items() if isinstance(data, Mapping) else ():
             if key in cls.model_fields or isinstance(value, ServerSettings):
                 continue
             if not isinstance(value, Mapping):
@@ -256,7 +256,7 @@ class RewardServersSettings(Settings):
             for option in value.keys() - ServerSettings.model_fields.keys():
                 near = did_you_mean(str(option), ServerSettings.model_fields)
                 raise InputError(f"reward_servers.{key}.{option}: there is no such option{near}")
-        return given
+        return data
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -292,7 +292,7 @@ class RewardServersSettings(Settings):
     def reserved_gpus(self, parts: Iterable[Part]) -> tuple[tuple[float, int], ...]:
         """Return (GPUs of a replica, number of replicas at most) of each part that reserves any."""
         servers = [self.for_label(part.label) for part in parts]
-        return tuple((each.num_gpus, each.most_replicas) for each in servers if each.num_gpus)
+        return tuple((server.num_gpus, server.most_replicas) for server in servers if server.num_gpus)
 
     def for_label(self, label: str) -> ServerSettings:
         entry = self.__pydantic_extra__.get(label)

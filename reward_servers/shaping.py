@@ -1,9 +1,9 @@
-"""The contribution of a part's value to the sum: standardised, clipped, compared with a threshold, weighted.
+"""Compute a part's contribution to the sum: standardise, clip, compare with a threshold, weight.
 
     raw value ──▶ (value - mean) / std ──▶ clip ──▶ 1 if >= threshold else 0 ──▶ · weight ──▶ total
         └──────▶ the logs, unchanged
 
-Nothing here has a state: a value counts the same in every iteration, after a resume, and in an evaluation.
+Nothing here has a state, so a value counts equally in every iteration, after a resume, and in an evaluation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,10 +38,10 @@ def shaped(part: Part, value: float) -> float:
 
 
 def shares(parts: Sequence[Part], rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return each part's share of the reward: Σ |contribution| over the samples, over that of all parts.
+    """Return each part's share of the reward: its Σ |contribution| over the samples ÷ all parts' sum.
 
-    With absolute values a penalty has a share, too. Shares are 0 to 1 and sum to 1. A reward of one part has
-    none, nor have rows without scores. A part that says nothing about a sample contributes 0 there.
+    With absolute values a penalty has a share, too. Shares are 0 to 1 and sum to 1. A reward of one part, or
+    without scores, has no shares. A part contributes 0 to samples that it does not score.
 
     Args:
         rows: each sample's raw values by label.
@@ -57,4 +57,4 @@ def shares(parts: Sequence[Part], rows: Sequence[Mapping[str, float]]) -> dict[s
         for part in parts
     }
     whole = fsum(sums.values())
-    return {f"reward/{label}/share": found / whole if whole else 0.0 for label, found in sums.items()}
+    return {f"reward/{label}/share": part_sum / whole if whole else 0.0 for label, part_sum in sums.items()}

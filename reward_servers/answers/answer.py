@@ -1,15 +1,13 @@
-r"""The answer in a response or in a reference: one notion for all that read answers.
+r"""Read the answer in a response or a reference, in the same way for all graders.
 
-part of a response | read as its answer
---- | ---
-a thought, `<think>…</think>` | never (contracts/conversations/thoughts.py); without an end: no answer
-`<answer>…</answer>`, `<final_answer>`, `<solution>`, `<response>` | the last pair; forms below inside of it
-`\boxed{…}`, `\fbox{…}`, `\boxed 2` | the last box, with the boxes that a list joins to it
-`\boxed{2}, \boxed{3}, and \boxed{5}` | `2, 3, 5`; a reference's boxes all belong to its answer
-`#### 42` | what follows on the line
-`The answer is 42.`, `**Answer:** 42`, `答案是42`, `Die Antwort lautet 42` | what the last phrase states
-`42`, `(42)`, `$x = 42$`, `42 apples` | all of it, if it is short and nothing else
-other texts | the last formula or number, without asides: `(in 3 years)`, `out of 200`, `Let me know if …`
+part of a response | read as its answer --- | --- a thought, `<think>…</think>` | never
+(contracts/conversations/thoughts.py); without an end: no answer `<answer>…</answer>`, `<final_answer>`,
+`<solution>`, `<response>` | the last pair, and the forms below inside it `\boxed{…}`, `\fbox{…}`, `\boxed 2`
+| the last box, with the boxes that a list joins to it `\boxed{2}, \boxed{3}, and \boxed{5}` | `2, 3, 5`; a
+reference's boxes all belong to its answer `#### 42` | the rest of the line `The answer is 42.`,
+`**Answer:** 42`, `答案是42`, `Die Antwort lautet 42` | the last phrase's statement `42`, `(42)`, `$x = 42$`,
+`42 apples` | a whole short text other texts | the last formula or number, without asides: `(in 3 years)`,
+`out of 200`, `Let me know if …`
 """
 
 import re
@@ -23,24 +21,24 @@ from reward_servers.answers.statements import last_item, statements, value_of
 
 TAG_OF = r"<(/?)({})>"
 TAG = re.compile(TAG_OF.format("answer|final_answer|solution|response"), re.IGNORECASE)
-GSM8K = "####"  # what comes before the answer in its solutions
-TAIL = 300  # characters in which verl looks for GSM8K's mark
+GSM8K = "####"  # the mark before the answer in its solutions
+TAIL = 300  # characters that verl searches for GSM8K's mark
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    r"""An answer as the text has it, and the words around it, for answers that are no mathematics.
+    r"""An answer as written, and the words around it, for answers that are not mathematics.
 
-    Example: of "The answer is 45 apples because …" the value is "45 apples", and the words are the sentence.
+    Example: in "The answer is 45 apples because …" the value is "45 apples", and the words are the sentence.
     """
 
     value: str
     words: str
-    is_guess: bool = False  # nothing states it: the last number, or the whole text
+    is_guess: bool = False  # no statement: the answer is the last number, or the whole text
 
 
 def response_part(text: str) -> str | None:
-    """Return the part of a response that holds the answer, as a reward reads it; None without an answer.
+    """Return the part of a response with the answer, in a reward's view; None without an answer.
 
     >>> texts = ("<think>7?</think> It is 8.", "<think>7?", "<think>7</think><answer>8</answer>!")
     >>> [response_part(text) for text in texts]
@@ -51,7 +49,7 @@ def response_part(text: str) -> str | None:
 
 
 def inside_tags(text: str, tags: re.Pattern[str] = TAG) -> str:
-    """Return what stands in the last pair of answer tags; behind an open tag if no pair is; else the text.
+    """Return the text in the last pair of answer tags, or behind an open tag, else the whole text.
 
     >>> [inside_tags(text) for text in ("<answer>1</answer>, <answer>2</answer>.", "so <answer>3", "4")]
     ['2', '3', '4']
@@ -70,7 +68,7 @@ def inside_tags(text: str, tags: re.Pattern[str] = TAG) -> str:
 def behind_hashes(text: str) -> str | None:
     """Return the number behind the last `####` among the text's last characters, or None.
 
-    verl's strict rule takes no dollar sign, and wants a blank.
+    verl's strict rule accepts no dollar sign, and needs a blank.
 
     >>> behind_hashes("3 + 4 = 7\\n#### 7"), behind_hashes("It is #### $1,250."), behind_hashes("It is 7")
     ('7', '1250', None)
@@ -94,7 +92,7 @@ def last_number(text: str) -> str | None:
 
 
 def answer_in(text: str, count: int = 1) -> Answer | None:
-    """Return the answer that a part of a response gives in any of the forms above; None without one.
+    """Return the answer of a response's part in any of the forms above, or None.
 
     >>> [answer_in(text).value for text in ("It is 4, so the answer is 5.", "(45)", "45 out of 200.")]
     ['5', '(45)', '45']
@@ -117,7 +115,7 @@ def answer_in(text: str, count: int = 1) -> Answer | None:
 
 
 def reference_value(reference: str) -> str:
-    r"""Return the answer in a reference: in all its boxes, after GSM8K's mark, in its tags, or all of it.
+    r"""Return a reference's answer: all its boxes, the text after GSM8K's mark or in tags, or the whole text.
 
     >>> [reference_value(text) for text in ("3 + 4 = 7\n#### 7", r"so \boxed{2}, or $\boxed{3}$.", "B")]
     ['7', '2, 3', 'B']

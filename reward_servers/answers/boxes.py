@@ -1,4 +1,4 @@
-"""Boxes of LaTeX, in which models and data sets write answers: `\\boxed{…}`, `\\fbox{…}`, `\\boxed 2`."""
+"""Boxes of LaTeX around answers: `\\boxed{…}`, `\\fbox{…}`, `\\boxed 2`."""
 
 import re
 from itertools import pairwise
@@ -14,7 +14,7 @@ JOINS = re.compile(r"[,;、&]|\b(?:and|or|und|oder|et|ou|y|o)\b|[和或与及]",
 
 
 def boxes(text: str) -> list[tuple[int, int, str]]:
-    r"""Return each closed box that holds no other one: where it begins and ends, and what it holds.
+    r"""Return the beginning, end and content of each closed box without an inner box.
 
     >>> [inside for *_, inside in boxes(r"\boxed{1}, \fbox{2}, \boxed\frac{1}{2}, \boxed 3. \boxed{4")]
     ['1', '2', '\\frac{1}{2}', '3']
@@ -34,13 +34,13 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def boxed(text: str, count: int = 1) -> str | None:
-    r"""Return what the last box holds, with the boxes that a list joins to it; None without a box.
+    r"""Return the content of the last box and of boxes in the same list; None without a box.
 
     >>> boxed(r"\boxed{3}, no, \boxed{4}"), boxed(r"\boxed{1} papers and \boxed{2} bins"), boxed("3")
     ('4', '1, 2', None)
 
     Args:
-        count: how many answers are expected; the text's boxes belong together if they are as many.
+        count: number of expected answers; as many boxes belong together.
     """
     closed = boxes(text)
     if not closed:
@@ -57,7 +57,7 @@ def boxed(text: str, count: int = 1) -> str | None:
 
 
 def joins(between: str) -> bool:
-    """Return whether the text between two answers makes a list of them."""
+    """Return whether the text between two answers joins them to a list."""
     num_words = len(WORD.findall(COMMAND.sub(r" \1 ", between)))
     if num_words > 4 or "." in between or "\n\n" in between:
         return False
@@ -65,7 +65,7 @@ def joins(between: str) -> bool:
 
 
 def _closing_braces(text: str) -> dict[int, int]:
-    """Return for the place of each opening brace the place behind the one that closes it."""
+    """Map the place of each opening brace to the place behind its closing brace."""
     opened, ends = [], {}
     for brace in re.finditer(r"\\.|[{}]", text, re.DOTALL):
         if brace[0] == "{":
@@ -76,7 +76,7 @@ def _closing_braces(text: str) -> dict[int, int]:
 
 
 def _end_of_bare(text: str, start: int, ends: dict[int, int]) -> int | None:
-    """Return where the content of a box without braces ends: `\\boxed 2`, `\\boxed\\frac{1}{2}`."""
+    """Return the end of the content of a box without braces: `\\boxed 2`, `\\boxed\\frac{1}{2}`."""
     begins = BARE_BOX.match(text, start)
     if begins is None:
         return None

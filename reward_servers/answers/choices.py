@@ -1,12 +1,12 @@
-"""The choice that a text states, of several named by letters or words.
+"""Read a text's choice among letters or words.
 
 text | chosen of A, B, C, D
 --- | ---
-`\\boxed{\\text{(C) Hepatitis B}}` | C: what begins the last box
-`The answer is B, not A.`, `**Answer: B**`, `答案是B。` | B: what stands directly behind the last such phrase
+`\\boxed{\\text{(C) Hepatitis B}}` | C: the beginning of the last box
+`The answer is B, not A.`, `**Answer: B**`, `答案是B。` | B: the choice directly behind the last such phrase
 `B is the correct answer.`, `The correct option is B.`, `I choose B.`, `选B` | B
-`B`, `b`, `(B)`, `B. Paris`, `**B**` | B: what begins the text, or stands alone on its last line
-`It is B. A is wrong.` | B: the only one in the text; those that it rejects don't count
+`B`, `b`, `(B)`, `B. Paris`, `**B**` | B: the beginning of the text, or alone on its last line
+`It is B. A is wrong.` | B: the only choice that the text does not reject
 `A or B`, `The answer is A or B.` | none
 """
 
@@ -38,7 +38,7 @@ ARTICLE = re.compile(
 
 
 def choice_of(text: str, choices: Sequence[str]) -> str | None:
-    """Return the choice that a part of a response states; None if it states none, or two at a time.
+    """Return the choice in a part of a response; None for no choice or two at a time.
 
     >>> [choice_of(text, "ABC") for text in ("Answer: (B).", "A? No. The answer is C", "**A**", "ABC", "")]
     ['B', 'C', 'A', None, None]
@@ -62,7 +62,7 @@ def choice_of(text: str, choices: Sequence[str]) -> str | None:
 
 
 def _pattern(choices: Sequence[str]) -> str:
-    """Return a pattern of one choice; a letter in lower case counts in brackets, or where it stands alone."""
+    """Return a pattern of one choice; a lower-case letter counts in brackets or alone."""
     named = "|".join(map(re.escape, sorted(choices, key=len, reverse=True)))
     words = "|".join(re.escape(choice) for choice in choices if len(choice) > 1)
     loose = rf"|(?i:{words})" if words else ""
@@ -73,7 +73,7 @@ def _pattern(choices: Sequence[str]) -> str:
 
 
 def _forms(one: str) -> tuple[str, ...]:
-    """Return patterns of sentences that choose, those that say so most plainly first."""
+    """Return patterns of choosing sentences, the plainest first."""
     dressed = rf"{DRESS}(?i:{BEFORE}){DRESS}{one}"
     return (
         rf"{one}\W{{0,4}}\s*(?:is|was)\s+(?:the\s+|clearly\s+|indeed\s+)*(?:correct|right|best|answer)",
@@ -84,7 +84,7 @@ def _forms(one: str) -> tuple[str, ...]:
 
 
 def _begins(prose: str, one: str, choices: Sequence[str]) -> str | None:
-    """Return the choice with which a text begins, unless it names another one beside it."""
+    """Return the choice at a text's beginning, unless another one stands beside it."""
     match = re.match(rf"{DRESS}(?i:{BEFORE}){DRESS}{one}", prose)
     if match is None:
         return None
@@ -96,7 +96,7 @@ def _begins(prose: str, one: str, choices: Sequence[str]) -> str | None:
 
 
 def _heads(prose: str, one: str, choices: Sequence[str]) -> str | None:
-    """Return the choice that begins a text as a heading, unless other lines begin with other ones: a list."""
+    """Return the choice that heads a text, unless other lines begin with other choices, as in a list."""
     heading = rf"{DRESS}(?i:{BEFORE}){DRESS}{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))"
     begun = {group for line in re.finditer(rf"^{heading}", prose, re.M) for group in line.groups() if group}
     return _begins(prose, rf"{one}(?=\s*(?:[.):,*]|\n\s*\n|\Z))", choices) if len(begun) == 1 else None
@@ -108,7 +108,7 @@ def _alone(line: str, one: str, choices: Sequence[str]) -> str | None:
 
 
 def _only(prose: str, one: str, choices: Sequence[str]) -> str | None:
-    """Return the only choice in a text, where "A dog" names none."""
+    """Return the only choice in a text; "A dog" is no choice."""
     named = {
         group for match in re.finditer(one, ARTICLE.sub(" ", prose)) for group in match.groups() if group
     }

@@ -1,4 +1,4 @@
-r"""Numbers as people and models write them, in ASCII digits with a decimal point and without groups.
+r"""Convert numbers in any notation to ASCII digits with a decimal point and without groups.
 
 written | read as
 --- | ---
@@ -6,7 +6,7 @@ written | read as
 `1'234`, `1_234`, `1 234` with a fixed or thin space | 1234
 `9{,}500`, `12\,345`, `12,\!345`, `12~345` | 9500, 12345
 `1.234.567`, `1.234,5`, `3{,}5` | 1234567, 1234.5, 3.5
-`1.234` | 1.234, since a point alone is a decimal point
+`1.234` | 1.234, because a single point is a decimal point
 `1,2`, `1,23`, `1234,567` | lists: a comma groups three digits, or as in India
 `１２`, `١٢`, `१२`, `−5`, `minus 5`, `½`, `²` | 12, 12, 12, -5, -5, 1/2, ^2
 """
@@ -70,7 +70,7 @@ def plain(text: str, spaced: bool = False) -> str:
     ['1234.5', '1234567', '9500', '12345', '1234.5', '1,2', '12']
 
     Args:
-        spaced: whether a blank groups digits, too, as it does in an answer that stands alone.
+        spaced: whether a blank also groups digits, as in a lone answer.
     """
     text = SIGN_IN_WORDS.sub("-", text.translate(WIDE))
     text = DASH.sub(lambda dash: dash[0].replace("–", "-").replace("—", "-"), text)
@@ -91,7 +91,7 @@ def _joined(match: re.Match[str]) -> str:
 
 
 def _digit(character: str) -> str:
-    """Return the ASCII digit of a digit of any script; a vulgar fraction as `1/2`; others as they are."""
+    """Convert any script's digit to ASCII, and a vulgar fraction to `1/2`; keep other characters."""
     if character.isascii() or character in RAISED:
         return character
     if character.isdecimal():

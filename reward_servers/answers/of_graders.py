@@ -1,4 +1,4 @@
-"""The answers that a reward or a metric finds in texts, for evaluations that count them."""
+"""Answers that a reward or a metric finds in texts, for evaluations that count answers."""
 
 import inspect
 import logging
@@ -11,10 +11,10 @@ logger = logging.getLogger(__name__)
 
 
 def answers_of(grader: Any, texts: Sequence[str]) -> list[str | None] | None:
-    """Call a grader's `answer` on each text; None if it has no such method of one text.
+    """Call a grader's `answer` on each text; None if it has no such method.
 
-    A text on which the method raises has no answer. A grader that finds answers faster together has
-    `answers_in`, a method of all texts, beside it.
+    A text on which the method raises has no answer. A grader with a faster way for all texts has a method
+    `answers_in`, too.
     """
     find_answer = getattr(grader, "answer", None)
     if not callable(find_answer):
@@ -40,8 +40,8 @@ def _together(
 
 def _answer(find_answer: Callable[[str], Any], text: str) -> str | None:
     try:
-        found = find_answer(text)
+        answer = find_answer(text)
     except RAISED as error:
         logger.warning("no answer of a text: %s; the text: %.200r", reason_of(error), text)
         return None
-    return None if found is None else str(found)
+    return None if answer is None else str(answer)

@@ -1,16 +1,16 @@
-"""A response as graders of answers read it: plain numbers, formulas between marks, and no dress."""
+"""Prepare a response for graders of answers: plain numbers, formulas between marks, no decoration."""
 
 import re
 
 from reward_servers.answers.numerals import NUMBER, plain
 
-OPENS, CLOSES = "\ue000", "\ue001"  # of a formula, in place of its dollars
+OPENS, CLOSES = "\ue000", "\ue001"  # marks of a formula, in place of its dollars
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\\\[(.+?)\\\]|(?<!\\)\\\((.+?)\\\)|\$([^$\n]+)\$", re.DOTALL)
 COMMAND = re.compile(
     r"\\(?:text\w*|math\w+|mbox|operatorname)\s*\{([^{}]*)\}|\\(?:begin|end)\{\w+\*?\}(?:\{[clr|]+\})?|\\[a-zA-Z]+"
 )
 WORD = re.compile(r"[^\W\d_]{2,}")
-FUNCTIONS = frozenset(  # of mathematics, without a backslash
+FUNCTIONS = frozenset(  # names of mathematics, without a backslash
     [
         *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
         *("log", "ln", "lg", "exp", "sqrt", "pi", "mod", "max", "min", "gcd", "lcm"),
@@ -31,7 +31,7 @@ MONEY = re.compile(
 
 
 def readable(text: str) -> str:
-    r"""Return a text with plain numbers and without dress: bold type, spaces of LaTeX, signs of money.
+    r"""Return a text with plain numbers, without bold type, LaTeX's spaces and currency signs.
 
     >>> readable(r"**Answer:** \$9{,}500"), readable("so $x = 3$")
     ('Answer: 9500', 'so \ue000x = 3\ue001')
@@ -42,7 +42,7 @@ def readable(text: str) -> str:
 
 
 def is_expression(text: str) -> bool:
-    r"""Return whether a text is mathematics alone, without words.
+    r"""Return whether a text is only mathematics.
 
     >>> [is_expression(text) for text in (r"\frac{1}{2} + \sin x", "x = 3", "3 apples", "", "12 and")]
     [True, True, False, False, True]
@@ -52,7 +52,7 @@ def is_expression(text: str) -> bool:
 
 
 def is_amount(text: str) -> bool:
-    """Return whether a text is a number and what it counts: "12 apples", "5 km/h", "90 degrees"."""
+    """Return whether a text is a number with a counted thing or unit: "12 apples", "5 km/h", "90 degrees"."""
     return (
         re.fullmatch(
             rf"(?:[a-zA-Z]\s*=\s*)?{NUMBER.pattern}(?:[\s-]*[^\W\d_][^\W\d]*\.?[/^]?[{{}}\d]*){{1,5}}", text

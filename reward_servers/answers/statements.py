@@ -1,4 +1,4 @@
-"""Statements such as "the answer is 42", in several languages, and the value with which one begins."""
+"""Statements such as "the answer is 42", in several languages, and the value at their beginning."""
 
 import re
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ CHATTER = re.compile(
 
 
 def statements(prose: str) -> Iterator[str]:
-    """Yield what a readable text states behind "the answer is", to the end of each sentence, the last first.
+    """Yield the statements behind "the answer is" in a readable text, to their sentences' ends, last first.
 
     >>> list(statements("The answer is 4? No. Answer: 5 apples, not 6."))
     ['5 apples, not 6', '4']
@@ -90,7 +90,7 @@ def statements(prose: str) -> Iterator[str]:
 
 
 def value_of(stated: str) -> str:
-    """Return the value with which a statement begins, else its last formula or number, else all of it.
+    """Return the value at a statement's beginning, else its last formula or number, else the statement.
 
     >>> [value_of(text) for text in ("45 apples", "45 because 3 fell", "x = 3, as 2 is", "the sum, 7", "red")]
     ['45 apples', '45', 'x = 3', '7', 'red']
@@ -119,7 +119,7 @@ def value_of(stated: str) -> str:
 
 
 def last_item(prose: str) -> str | None:
-    """Return the last formula or number of a readable text, without asides and without the closing words.
+    """Return a readable text's last formula or number, without asides and closing words.
 
     >>> [last_item(text) for text in ("7 (in 3 years).", "2 is 7 or 8", "at 3:30 pm", "none")]
     ['7', '7 or 8', '3:30 pm', None]
@@ -148,7 +148,7 @@ def _without_chatter(prose: str) -> str:
 
 
 def _with_joined(stated: str, first: str) -> str:
-    """Return the formula with which a statement begins, and those that a list joins to it."""
+    """Return the formula at a statement's beginning, with the formulas of the same list."""
     joined = [first]
     for before, item in pairwise(ITEM.finditer(stated)):
         if not (item[1] and joins(stated[before.end() : item.start()])):

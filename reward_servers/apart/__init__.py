@@ -1,1 +1,1 @@
-"""Unit tests and the program that they call, each in a process of its own; only plain data pass between."""
+"""Unit tests and their program in separate processes, which exchange only plain data."""

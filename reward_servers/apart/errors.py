@@ -1,4 +1,4 @@
-"""Exceptions of Python's library, by which both processes mean the same."""
+"""Exceptions of Python's library, which have the same meaning in both processes."""
 
 import sys
 from typing import Any
@@ -21,11 +21,11 @@ def library_error(module: str, name: str) -> type[Exception] | None:
 
 
 def base_error(kind: type) -> type:
-    """Return the exception from which one is derived."""
+    """Return an exception's base exception."""
     return next(base for base in kind.__mro__[1:] if issubclass(base, BaseException))
 
 
 def library_name(kind: type) -> tuple[str, str] | None:
-    """Return the module and the name of an exception of the library; None for another class."""
+    """Return a library exception's module and name; None for another class."""
     module, name = str(kind.__module__), kind.__name__
     return (module, name) if library_error(module, name) is kind else None

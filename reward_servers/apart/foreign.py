@@ -1,6 +1,6 @@
-"""Stand-ins for the tests' objects in the program's process: what is done to one is done by the tests'.
+"""Stand-ins for the tests' objects in the program's process; the tests' process executes each use.
 
-One has the special methods that its class has. Its attributes are those that the tests' process gives away.
+A stand-in has its class's special methods. Its attributes are those that the tests' process reveals.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Uses that the program may make of an object that the tests gave it."""
+"""The program's allowed uses of an object that the tests passed to it."""
 
 import types
 from typing import Any
@@ -18,7 +18,7 @@ VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 def place(value: Any) -> Any:
-    """Return a key for one object; a method of it is the same at each mention."""
+    """Return a key for one object; its bound methods have the same key at each mention."""
     if type(value) is types.MethodType:
         return id(value.__self__), id(value.__func__)
     if type(value) is types.BuiltinMethodType and not isinstance(value.__self__, types.ModuleType | None):
@@ -31,7 +31,7 @@ def is_defined_by_tests(of: Any) -> bool:
 
 
 def is_public(of: Any, name: str) -> bool:
-    """Return whether the program may read this attribute: none that leads to a function's code or a frame."""
+    """Return whether the program may read this attribute, which must not lead to code or a frame."""
     if name in ("__name__", "__qualname__", "__doc__"):
         return not isinstance(of, types.ModuleType)
     if name.startswith("_") or name in ("configure_mock", "attach_mock"):  # these replace a mock's assertions
@@ -41,7 +41,7 @@ def is_public(of: Any, name: str) -> bool:
 
 
 def special_methods(kind: type) -> list[str]:
-    """Return the special methods that a class of the tests has, but for those that every object has.
+    """Return the special methods of a tests' class, except those of every object.
 
     >>> special_methods(type("Bag", (), {"__len__": lambda self: 3}))
     ['__len__']

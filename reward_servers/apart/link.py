@@ -1,7 +1,7 @@
-"""The line between the tests' process and the program's: each asks, and answers what it is asked meanwhile.
+"""The line between the tests' and the program's process. While a side waits, it answers the other's requests.
 
     tests ── {"do": "call", "of": 3, …} ──▶ program
-          ◀─ {"do": "call", "of": 0, …} ──      a function that the test gave it
+          ◀─ {"do": "call", "of": 0, …} ──      a function from the test
           ── {"value": 5} ────────────────▶
           ◀─ {"value": 25, "printed": ""} ─
 
@@ -23,7 +23,7 @@ Message = Mapping[str, Any]
 
 
 class Lost(BaseException):
-    """The other process ended, or wrote what is no message. No test's `except Exception` catches this."""
+    """The other process ended, or wrote no message. No test's `except Exception` catches this."""
 
 
 class Link:
@@ -31,7 +31,7 @@ class Link:
 
     Args:
         file: descriptor of a socket.
-        answer: makes the answer to a message that asks; it raises nothing.
+        answer: answers a request; it never raises.
     """
 
     def __init__(self, file: int, answer: Callable[[Message], Message]) -> None:
@@ -40,24 +40,24 @@ class Link:
         self._is_lost = False
 
     def ask(self, message: Message) -> Message:
-        """Return the other side's answer, and answer what it asks before.
+        """Return the other side's answer, and meanwhile answer its requests.
 
         Raises:
-            Lost: there will be none.
+            Lost: the other side ended.
         """
         with self._turn:
             self._send(message)
-            while "do" in (said := self._receive()):
-                self._reply(said)
-            return said
+            while "do" in (received := self._receive()):
+                self._reply(received)
+            return received
 
     def answer_all(self) -> None:
         """Answer until the other side ends."""
         while True:
             self._reply(self._receive())
 
-    def _reply(self, said: Message) -> None:
-        answer = self._answer(said)
+    def _reply(self, request: Message) -> None:
+        answer = self._answer(request)
         try:
             self._send(answer)
         except (ValueError, RecursionError, TypeError) as error:
@@ -87,13 +87,13 @@ class Link:
     def _exactly(self, length: int) -> bytes:
         if self._is_lost:
             raise Lost("the line is closed")
-        found = bytearray()
-        while len(found) < length:
-            some = os.read(self._file, min(length - len(found), 1 << 20))
+        received = bytearray()
+        while len(received) < length:
+            some = os.read(self._file, min(length - len(received), 1 << 20))
             if not some:
                 raise self._lost("the other process ended")
-            found += some
-        return bytes(found)
+            received += some
+        return bytes(received)
 
     def _lost(self, why: str) -> Lost:
         self._is_lost = True

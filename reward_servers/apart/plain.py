@@ -1,11 +1,11 @@
-"""Plain values as JSON: what the tests' process and the program's may say to each other.
+"""Plain values as JSON, the messages between the tests' process and the program's.
 
-    None, bool, str, float, small int      as they are
-    list of these alone                    ["flat", [1, 2]]
-    all else                               ["tuple", [1, 2]], ["dict", [[key, value], …]], ["int", "0x…"], …
-    what is no plain value                 what `other` makes of it
+    None, bool, str, float, small int      unchanged
+    list of only these                     ["flat", [1, 2]]
+    other plain values                     ["tuple", [1, 2]], ["dict", [[key, value], …]], ["int", "0x…"], …
+    other objects                          the result of `other`
 
-A value that is read has exactly one of Python's own types, whatever class it had. Nothing is executed.
+A read value has exactly one of Python's types, whatever its class was. Nothing is executed.
 """
 
 import re
@@ -59,11 +59,11 @@ NUMBERS: dict[str, tuple[type, Callable[[Any], list[Any]], Callable[..., Any]]] 
     "range": (range, lambda value: [value.start, value.stop, value.step], range),
     "slice": (slice, lambda value: [value.start, value.stop, value.step], slice),
 }
-DTYPE = re.compile(r"[<>|=]?[biufcSU]\d{1,6}")  # of NumPy
+DTYPE = re.compile(r"[<>|=]?[biufcSU]\d{1,6}")  # a type of NumPy
 
 
 def written(value: Any, other: Other) -> Any:
-    """Return a value as JSON can say it.
+    """Convert a value to JSON data.
 
     >>> written([1, (2.5, 2**60)], repr), written([{1}], repr), written(print, repr)
     (['list', [1, ['tuple', [2.5, ['int', '0x1000000000000000']]]]], ['list', [['set', [1]]]], \
@@ -94,39 +94,39 @@ def written(value: Any, other: Other) -> Any:
     return _array(value, other) or other(value)
 
 
-def read(said: Any, other: Other) -> Any:
-    """Return the value that JSON says.
+def read(encoded: Any, other: Other) -> Any:
+    """Convert JSON data to its value.
 
     Raises:
-        ValueError, TypeError, LookupError: it says none.
+        ValueError, TypeError, LookupError: the data are no value.
 
     >>> read(written([{1: float("inf")}, b"a", 1j, {2}, (10**20,)], repr), repr)
     [{1: inf}, b'a', 1j, {2}, (100000000000000000000,)]
     """
-    if type(said) is not list:
-        if type(said) is dict:
+    if type(encoded) is not list:
+        if type(encoded) is dict:
             raise ValueError("no value")
-        return said
-    name, inner = said[0], said[1]
+        return encoded
+    name, inner = encoded[0], encoded[1]
     if name == "flat":
         return list(inner)
     if name in SEQUENCES:
         items = [read(one, other) for one in inner]
-        return deque(items, said[2]) if name == "deque" else SEQUENCES[name](items)
+        return deque(items, encoded[2]) if name == "deque" else SEQUENCES[name](items)
     if name in MAPPINGS:
         pairs = {read(key, other): read(one, other) for key, one in inner}
-        return defaultdict(TYPES.get(said[2]), pairs) if name == "defaultdict" else MAPPINGS[name](pairs)
+        return defaultdict(TYPES.get(encoded[2]), pairs) if name == "defaultdict" else MAPPINGS[name](pairs)
     if name in TEXTS:
         return TEXTS[name][2](inner)
     if name in NUMBERS:
         return NUMBERS[name][2](*(read(one, other) for one in inner))
     if name in ("array", "scalar"):
-        return _read_array(said, other)
-    return TYPES[inner] if name == "type" else other(said)
+        return _read_array(encoded, other)
+    return TYPES[inner] if name == "type" else other(encoded)
 
 
 def base_of(value: Any) -> Any:
-    """Return the plain value under an object of a derived class; the object itself if there is none.
+    """Return the plain value of an object of a derived class, else the object.
 
     >>> base_of(type("Mine", (int,), {})(3)), base_of(type("Also", (list,), {})([1]))
     (3, [1])
@@ -136,7 +136,7 @@ def base_of(value: Any) -> Any:
 
 
 def updated(old: Any, new: Any) -> Any:
-    """Return the old value, made equal to the new one in place; the new one where it can't be.
+    """Make the old value equal to the new one in place and return it; if impossible, return the new one.
 
     >>> inner = [1]; outer = {"a": inner}
     >>> updated(outer, {"a": [2], "b": 3}) is outer, outer["a"] is inner, outer
@@ -172,7 +172,7 @@ def _is_flat(values: list[Any]) -> bool:
 
 
 def _array(value: Any, other: Other) -> Any:
-    """Return NumPy's array or number as JSON can say it; None for anything else."""
+    """Convert NumPy's array or number to JSON data; None for anything else."""
     numpy = sys.modules.get("numpy")
     if numpy is None or (type(value) is not numpy.ndarray and not isinstance(value, numpy.generic)):
         return None
@@ -182,25 +182,25 @@ def _array(value: Any, other: Other) -> Any:
     return [kind, written(value.reshape(-1).tolist(), other), value.dtype.str, list(value.shape)]
 
 
-def _read_array(said: Sequence[Any], other: Other) -> Any:
+def _read_array(encoded: Sequence[Any], other: Other) -> Any:
     import numpy
 
-    kind, inner, dtype, shape = said
+    kind, inner, dtype, shape = encoded
     if not DTYPE.fullmatch(dtype):
         raise ValueError(f"no type of numbers: {dtype!r:.40}")
-    found = numpy.array(read(inner, other), dtype=dtype).reshape([int(size) for size in shape])
-    return found[()] if kind == "scalar" else found
+    array = numpy.array(read(inner, other), dtype=dtype).reshape([int(size) for size in shape])
+    return array[()] if kind == "scalar" else array
 
 
 def is_mutable(value: Any) -> bool:
-    """Return whether a value, or what stands in it, can be changed in place."""
+    """Return whether a value or its content can be changed in place."""
     if isinstance(value, tuple):
         return any(map(is_mutable, value))
     return isinstance(value, MUTABLE) or hasattr(value, "dtype")
 
 
-def as_mapping(said: Any) -> Mapping[str, Any]:
-    """Return what was said, which must be a mapping."""
-    if not isinstance(said, dict):
+def as_mapping(message: Any) -> Mapping[str, Any]:
+    """Return the message, which must be a mapping."""
+    if not isinstance(message, dict):
         raise ValueError("a message is no mapping")
-    return said
+    return message

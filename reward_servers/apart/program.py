@@ -1,6 +1,6 @@
-"""The program's process: it runs the program, and does what the tests' process asks of it.
+"""The program's process, which runs the program and executes the tests' requests.
 
-Nothing here is trusted: the program may change all of it. Then it merely gives other answers.
+Nothing here is trusted. The program may change all of it, but can only change its answers.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ IMMUTABLE = tuple(kind for kind in BASES if kind not in MUTABLE)
 
 
 class Program:
-    """Objects of the program by number, and what may be done with them."""
+    """The program's objects by number, and their allowed uses."""
 
     def __init__(self, main: types.ModuleType, file: int) -> None:
         self._main = main
         self._link = Link(file, self._answer)
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}  # by id; the objects are kept, so that no id comes twice
-        self._foreign: dict[int, Any] = {}  # what stands for the tests' objects, by number
+        self._foreign: dict[int, Any] = {}  # stand-ins of the tests' objects, by number
         self._said: dict[int, Any] = {}  # how the tests said these, by id
         self._kinds: dict[int, type] = {}  # their classes, by number
         self._raised: dict[int, tuple[BaseException, int]] = {}  # errors of the tests, by id
@@ -62,37 +62,37 @@ class Program:
         """Answer until the tests end."""
         self._link.answer_all()
 
-    def _answer(self, said: Message) -> Message:
+    def _answer(self, request: Message) -> Message:
         answer: dict[str, Any]
-        given: list[Any] = []
-        before = [*said.get("args", ()), *said.get("more", {}).values()]
+        arguments: list[Any] = []
+        before = [*request.get("args", ()), *request.get("more", {}).values()]
         try:
-            args = [read(one, self._object) for one in said.get("args", ())]
-            more = {name: read(one, self._object) for name, one in said.get("more", {}).items()}
-            given = [*args, *more.values()]
-            value = self._deeds[said["do"]](*args, **more)
-            place = next((n for n, one in enumerate(given) if one is value and is_mutable(one)), None)
+            args = [read(one, self._object) for one in request.get("args", ())]
+            more = {name: read(one, self._object) for name, one in request.get("more", {}).items()}
+            arguments = [*args, *more.values()]
+            value = self._deeds[request["do"]](*args, **more)
+            place = next((n for n, one in enumerate(arguments) if one is value and is_mutable(one)), None)
             answer = {"value": ["given", place]} if place is not None else {"value": self._written(value)}
-            answer |= self._changed(given, before)
+            answer |= self._changed(arguments, before)
         except (Lost, MemoryError):
             raise
         except BaseException as error:
             answer = {"error": self._error(error)}
             with contextlib.suppress(Exception):
-                answer |= self._changed(given, before)
+                answer |= self._changed(arguments, before)
         return answer | self._what_was_printed()
 
-    def _changed(self, given: Sequence[Any], before: Sequence[Any]) -> dict[str, Any]:
+    def _changed(self, arguments: Sequence[Any], before: Sequence[Any]) -> dict[str, Any]:
         changed = {
             str(place): self._written(one)
-            for place, one in enumerate(given)
+            for place, one in enumerate(arguments)
             if is_mutable(one) and self._known(one) != before[place]
         }
         return {"changed": changed} if changed else {}
 
     def _ask(self, do: str, *args: Any, **more: Any) -> Any:
-        """Return what the tests' process answers; raise what it raised."""
-        said = self._link.ask(
+        """Return the answer of the tests' process, or raise its exception."""
+        reply = self._link.ask(
             {
                 "do": do,
                 "args": [self._written(one) for one in args],
@@ -100,11 +100,11 @@ class Program:
                 **self._what_was_printed(),
             }
         )
-        for place, changed in said.get("changed", {}).items():
+        for place, changed in reply.get("changed", {}).items():
             updated(args[int(place)], read(changed, self._object))
-        if "error" in said:
-            raise self._error_of_tests(*said["error"])
-        return read(said["value"], self._object)
+        if "error" in reply:
+            raise self._error_of_tests(*reply["error"])
+        return read(reply["value"], self._object)
 
     def _what_was_printed(self) -> dict[str, str]:
         printed = self._printed.getvalue()
@@ -137,7 +137,7 @@ class Program:
         return written(value, self._described)
 
     def _known(self, value: Any) -> Any:
-        """Return a value as the tests said it, where it is still the same."""
+        """Return a value in the tests' words if it is unchanged."""
         return written(value, self._reference)
 
     def _reference(self, value: Any) -> Any:
@@ -199,38 +199,38 @@ class Program:
             return ["library error", *known, self._kind_said(base_error(kind))]
         return self._described(kind)
 
-    def _kind(self, said: Any) -> type[BaseException]:
-        kind = getattr(builtins, said) if isinstance(said, str) else self._object(said)
+    def _kind(self, encoded: Any) -> type[BaseException]:
+        kind = getattr(builtins, encoded) if isinstance(encoded, str) else self._object(encoded)
         return kind if isinstance(kind, type) and issubclass(kind, BaseException) else RuntimeError
 
-    def _object(self, said: Sequence[Any]) -> Any:
-        """Return the object of a number: the program's, or what stands for the tests'."""
-        if said[0] == "program":
-            return self._objects[said[1]]
-        if said[0] == "error type":
-            return self._kind(said[1])
-        if said[0] == "error":
-            return _made(self._kind(said[1][0]), read(said[1][1], self._object))
-        if said[0] == "library error":
-            return library_error(said[1], said[2]) or self._kind(said[3])
-        number = int(said[1])
+    def _object(self, encoded: Sequence[Any]) -> Any:
+        """Return the object of a number: the program's, or a stand-in for the tests'."""
+        if encoded[0] == "program":
+            return self._objects[encoded[1]]
+        if encoded[0] == "error type":
+            return self._kind(encoded[1])
+        if encoded[0] == "error":
+            return _made(self._kind(encoded[1][0]), read(encoded[1][1], self._object))
+        if encoded[0] == "library error":
+            return library_error(encoded[1], encoded[2]) or self._kind(encoded[3])
+        number = int(encoded[1])
         if number not in self._foreign:
-            self._foreign[number] = one = self._stands_for(said)
-            self._said[id(one)] = said
+            self._foreign[number] = one = self._stands_for(encoded)
+            self._said[id(one)] = encoded
         return self._foreign[number]
 
-    def _stands_for(self, said: Sequence[Any]) -> Any:
-        """Return what stands for an object of the tests: an exception's class, or an object."""
-        if said[0] == "tests error":
-            return type(said[2], (self._kind(said[3]),), {"__module__": "__main__"})
-        number = int(said[2])
+    def _stands_for(self, encoded: Sequence[Any]) -> Any:
+        """Return the stand-in for a tests' object: an exception's class, or an object."""
+        if encoded[0] == "tests error":
+            return type(encoded[2], (self._kind(encoded[3]),), {"__module__": "__main__"})
+        number = int(encoded[2])
         if number not in self._kinds:
             self._kinds[number] = foreign_class(*self._ask("class", number))
         return foreign(self._kinds[number], self._ask)
 
 
 class _Input(io.TextIOBase):
-    """Standard input, which is that of the tests' process."""
+    """Standard input of the tests' process."""
 
     def __init__(self, line: Callable[[], str]) -> None:
         self._line = line

@@ -1,4 +1,4 @@
-"""Special methods of a class, which the tests' process asks of an object of the program."""
+"""Special methods that the tests' process calls on a program's object."""
 
 import copy
 import operator
@@ -13,9 +13,10 @@ CONVERSIONS: dict[str, Callable[..., Any]] = {
     "__format__": format, "__bytes__": bytes, "__iter__": iter, "__next__": next, "__reversed__": reversed,
     "__getitem__": operator.getitem, "__setitem__": operator.setitem, "__delitem__": operator.delitem,
     "__enter__": lambda of: type(of).__enter__(of),
-    "__exit__": lambda of, *given: type(of).__exit__(of, *given),
+    "__exit__": lambda of, *exc_info: type(of).__exit__(of, *exc_info),
     "__aiter__": aiter, "__anext__": anext, "__aenter__": lambda of: type(of).__aenter__(of),
-    "__aexit__": lambda of, *given: type(of).__aexit__(of, *given), "__await__": lambda of: of.__await__(),
+    "__aexit__": lambda of, *exc_info: type(of).__aexit__(of, *exc_info),
+    "__await__": lambda of: of.__await__(),
     "__call__": lambda of, *args, **more: of(*args, **more),
 }  # fmt: skip
 COMPARISONS: dict[str, Callable[..., Any]] = {

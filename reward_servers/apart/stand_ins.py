@@ -1,14 +1,15 @@
-"""Stand-ins for the program's objects in the tests' process: each use of one is asked of the program.
+"""Stand-ins for the program's objects in the tests' process; each use becomes a request to the program.
 
-    tests do this to an object of the program     what happens
+    tests do this to an object of the program     result
     call it, or a method; read or set attributes  the program does it
     len, str, bool, iteration, an index, hash     the program answers with plain data
     compare it with another of its objects        the program answers
-    compare it with plain data                    never equal; the program is not asked
-    compute with it and plain data                refused, but for objects of a class that the tests construct
-    look for plain data in it                     so, too; in others the tests look at what they yield
+    compare it with plain data                    never equal, without a request
+    compute with it and plain data                refused, except for classes that the tests construct
+    look for plain data in it                     likewise; in others the tests search the yielded values
 
-So an object whose `__eq__` is always true equals no number, and one whose `__sub__` is always 0 is near none.
+So an object whose `__eq__` is always true equals no number, and an object whose `__sub__` is always 0 is near
+no number.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,11 +35,11 @@ NAMED = frozenset(_NAMED.split())
 
 
 class Refused(TypeError):
-    """A use of a program's object that the program must not be asked about."""
+    """A forbidden use of a program's object."""
 
 
 class StandIn:
-    """An object of the program. The names of its own slots are none that a program would use."""
+    """An object of the program. Its slots have names that no program would use."""
 
     __slots__ = ("_stand_in_ask", "_stand_in_is_made", "_stand_in_is_plain", "_stand_in_number")
 
@@ -62,7 +63,7 @@ def made(kind: type, ask: Ask, number: int, is_plain: bool) -> Any:
     """Return a stand-in of this class.
 
     Args:
-        is_plain: the program's object is of a class derived from list, dict or set, as which it is compared.
+        is_plain: the object's class derives from list, dict or set, and compares like its base.
     """
     one: Any = object.__new__(kind)
     for name, value in (("ask", ask), ("number", number), ("is_plain", is_plain), ("is_made", False)):
@@ -75,9 +76,9 @@ def is_of_the_program(value: Any) -> bool:
 
 
 class ClassStandIn(type):
-    """A class of the program; its calls make objects there.
+    """A class of the program; its calls make objects in the program.
 
-    `name` is the one under which the tests got it: if it is written as a class's, they know it for one.
+    `name` is the tests' name for it; a name in a class's spelling marks a class.
     """
 
     _class_ask: Ask
@@ -125,7 +126,7 @@ class ClassStandIn(type):
 def class_of(
     name: str, doc: str | None, has: frozenset[str], bases: tuple[type, ...] = (StandIn,)
 ) -> ClassStandIn:
-    """Return a class with the special methods that the program's class has."""
+    """Return a class with the special methods of the program's class."""
     methods: dict[str, Any] = {"__slots__": (), "__doc__": doc, "__module__": "solution", "__hash__": None}
     for known, method in SPECIAL_METHODS.items():
         if known in has or known in COPIES:
@@ -136,7 +137,7 @@ def class_of(
 
 
 def derived_class(kind: type, base: type) -> type:
-    """Return a class whose values are plain ones; other attributes and methods are the program's."""
+    """Return a class with plain values; its other attributes and methods are the program's."""
 
     def get(self: Any, name: str) -> Any:
         if name.startswith("__") and name not in NAMED:

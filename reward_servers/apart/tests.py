@@ -1,7 +1,7 @@
-"""The tests' process: it runs the tests, and asks the program's process for what they call.
+"""The tests' process, which runs the tests and requests their calls from the program's process.
 
-The names that the tests use and do not define are looked up in the program at each use. What comes back is
-plain data, or stands for an object (`stand_ins.py`). No code, frame or memory of the program is here.
+Names that the tests use but do not define are looked up in the program at each use. The answer is plain data,
+or a stand-in for an object (`stand_ins.py`). The process holds no code, frame or memory of the program.
 """
 
 import builtins
@@ -39,7 +39,7 @@ ERRORS = {
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, BaseException) and not issubclass(kind, BaseExceptionGroup)
 }
-LAST = object()  # in place of what an iterator has no more
+LAST = object()  # stands for what an iterator has no more
 OPTIMIZED = inspect.CO_OPTIMIZED  # code of a function, which looks its names up as they are used
 
 
@@ -48,17 +48,17 @@ class Program:
 
     Args:
         file: descriptor of the line to its process.
-        called: names that the tests call; without any, they may call built-in names that it defines anew.
+        called: names that the tests call; if empty, they may call built-in names that the program redefines.
     """
 
     def __init__(self, file: int, called: Sequence[str]) -> None:
         self._link = Link(file, self._answer)
-        self._objects: list[Any] = []  # of the tests, by number
+        self._objects: list[Any] = []  # the tests' objects, by number
         self._places: dict[Any, int] = {}  # their numbers, by identity
         self._kinds: list[type] = []  # their classes, which the program can't call: `type` makes any class
-        self._own_errors: list[BaseException] = []  # that the tests raised and the program may pass on
-        self._stand_ins: dict[int, Any] = {}  # of the program's objects, by number
-        self._numbers: dict[int, int] = {}  # of stand-ins that are functions or derived values, by id
+        self._own_errors: list[BaseException] = []  # errors that the tests raised and the program may pass on
+        self._stand_ins: dict[int, Any] = {}  # stand-ins of the program's objects, by number
+        self._numbers: dict[int, int] = {}  # numbers of stand-ins that are functions or derived values, by id
         self._origins: dict[int, tuple[str, str]] = {}  # module and name of classes and functions, by id
         self._ending: dict[int, Any] = {}  # functions that the tests got as ENDINGS, by id
         names = self.ask("names") if not called else ()
@@ -67,70 +67,70 @@ class Program:
             sys.modules[name] = _Module(name, self)
 
     def ask(self, do: str, *args: Any, **more: Any) -> Any:
-        """Return what the program answers, and change the arguments that it changed.
+        """Return the program's answer, and apply its changes to the arguments.
 
         Raises:
             Exception: the program raised one of this name.
-            Lost: its process ended, or answers nothing that can be read.
+            Lost: its process ended, or its answer is unreadable.
         """
         message = {
             "do": do,
             "args": [written(one, self._described) for one in args],
             "more": {name: written(one, self._described) for name, one in more.items()},
         }
-        said = self._link.ask(message)
-        if printed := said.get("printed"):
+        reply = self._link.ask(message)
+        if printed := reply.get("printed"):
             sys.stdout.write(str(printed))
-        given = [*args, *more.values()]
-        for number, changed in said.get("changed", {}).items():
-            updated(given[int(number)], read(changed, self._object))
-        if "error" in said:
-            raise self._raised(self._error(said["error"]), do, args)
-        value = said["value"]
+        arguments = [*args, *more.values()]
+        for number, changed in reply.get("changed", {}).items():
+            updated(arguments[int(number)], read(changed, self._object))
+        if "error" in reply:
+            raise self._raised(self._error(reply["error"]), do, args)
+        value = reply["value"]
         if isinstance(value, list) and value[0] == "given":
-            return given[value[1]]
+            return arguments[value[1]]
         one = read(value, self._object)
         if do == "get" and args[1] in ENDINGS:
             self._ending[id(one)] = one
         return one
 
     def _raised(self, error: BaseException, do: str, args: Sequence[Any]) -> BaseException:
-        """Return the error; one that would end a loop of the tests becomes another, as in a generator."""
+        """Return the error; replace an error that would end a loop of the tests, as in a generator."""
         ends = args[1] == "__next__" if do == "special" else do == "call" and id(args[0]) in self._ending
         if not isinstance(error, StopIteration) or ends:
             return error
         return RuntimeError("the program raised StopIteration")
 
     def named(self, name: str) -> Any:
-        """Return what the program calls by this name.
+        """Return the program's object of this name.
 
         Raises:
-            NameError: nothing.
+            NameError: the program has none.
         """
-        found = self.ask("name", name)
-        module, origin = self._origins.get(id(found), ("", ""))
+        value = self.ask("name", name)
+        module, origin = self._origins.get(id(value), ("", ""))
         if module in MODULES and origin == name:
-            return getattr(importlib.import_module(module), name, found)
+            return getattr(importlib.import_module(module), name, value)
         module = SHORT.get(name, name)
-        if module in MODULES and _does_as_it_likes(found):
+        if module in MODULES and _does_as_it_likes(value):
             return importlib.import_module(module)
-        if isinstance(found, ClassStandIn):
-            found._class_name = name
-        return found
+        if isinstance(value, ClassStandIn):
+            value._class_name = name
+        return value
 
     # Requests of the program
 
-    def _answer(self, said: Message) -> Message:
-        if printed := said.get("printed"):
+    def _answer(self, request: Message) -> Message:
+        if printed := request.get("printed"):
             sys.stdout.write(str(printed))
         try:
-            args = [read(one, self._object) for one in said["args"]]
-            more = {str(name): read(one, self._object) for name, one in said["more"].items()}
-            value = written(self._done(said["do"], *args, **more), self._described)
+            args = [read(one, self._object) for one in request["args"]]
+            more = {str(name): read(one, self._object) for name, one in request["more"].items()}
+            value = written(self._done(request["do"], *args, **more), self._described)
             changed = {
                 str(n): now
                 for n, one in enumerate(args)
-                if is_mutable(one) and (now := written(one, self._described)) != said["args"][n]
+                if is_mutable(one) and (now := written(one, self._described)) != request["args"][n]
             }
             return {"value": value, **({"changed": changed} if changed else {})}
         except Exception as error:
@@ -142,7 +142,7 @@ class Program:
             return {"error": [self._kind_said(type(error)), written(args, repr), number]}
 
     def _done(self, do: str, *args: Any, **more: Any) -> Any:
-        """Do one of the few things that a program may do to the tests' objects."""
+        """Execute one of the program's few allowed uses of the tests' objects."""
         if do == "line":
             try:
                 return input() + "\n"
@@ -200,20 +200,20 @@ class Program:
             self._objects.append(value)
         return number
 
-    def _object(self, said: Sequence[Any]) -> Any:
+    def _object(self, encoded: Sequence[Any]) -> Any:
         """Return the stand-in of a program's object, or an object of the tests."""
-        if said[0] in ("tests", "tests error"):
-            return self._objects[said[1]]
-        if said[0] == "library error":
-            return library_error(str(said[1]), str(said[2])) or self._kind(said[3])
-        if said[0] == "error":
-            return self._error(said[1])
-        if said[0] == "error type":
-            return ERRORS[said[1]]
-        number = int(said[1])
-        if said[0] == "program":
+        if encoded[0] in ("tests", "tests error"):
+            return self._objects[encoded[1]]
+        if encoded[0] == "library error":
+            return library_error(str(encoded[1]), str(encoded[2])) or self._kind(encoded[3])
+        if encoded[0] == "error":
+            return self._error(encoded[1])
+        if encoded[0] == "error type":
+            return ERRORS[encoded[1]]
+        number = int(encoded[1])
+        if encoded[0] == "program":
             return self._stand_ins[number]
-        one = self._made(said[0], number, said[2:])
+        one = self._made(encoded[0], number, encoded[2:])
         self._stand_ins[number] = one
         if not isinstance(one, StandIn | ClassStandIn):
             self._numbers[id(one)] = number
@@ -237,14 +237,14 @@ class Program:
             return one
         return made(kind, self.ask, number, bool(rest[1]))
 
-    def _class(self, number: int, said: Mapping[str, Any]) -> type:
-        name, doc = str(said["name"]), said["doc"]
-        if said["errors"]:
-            bases = tuple(self._kind(one) for one in said["errors"])
+    def _class(self, number: int, description: Mapping[str, Any]) -> type:
+        name, doc = str(description["name"]), description["doc"]
+        if description["errors"]:
+            bases = tuple(self._kind(one) for one in description["errors"])
             return type(name, bases, {"__module__": "solution", "__doc__": doc, "__str__": _text_of})
-        kind = class_of(name, doc, frozenset(said["has"]) & SPECIAL.keys())
+        kind = class_of(name, doc, frozenset(description["has"]) & SPECIAL.keys())
         kind._class_ask, kind._class_number, kind._class_name = self.ask, number, ""
-        self._origins[id(kind)] = (str(said["module"]).lstrip("_"), name)
+        self._origins[id(kind)] = (str(description["module"]).lstrip("_"), name)
         return kind
 
     def _later(self, number: int) -> Any:
@@ -254,32 +254,32 @@ class Program:
         one = later()
         return one
 
-    def _function(self, number: int, said: Mapping[str, Any]) -> Callable[..., Any]:
+    def _function(self, number: int, description: Mapping[str, Any]) -> Callable[..., Any]:
         def function(*args: Any, **more: Any) -> Any:
-            return self.ask("call", asked, *args, **more)
+            return self.ask("call", stand_in, *args, **more)
 
         async def later(*args: Any, **more: Any) -> Any:
-            return await self.ask("call", asked, *args, **more)
+            return await self.ask("call", stand_in, *args, **more)
 
-        asked: Any = later if said["is_async"] else function
-        asked.__name__ = asked.__qualname__ = str(said["name"])
-        asked.__doc__, asked.__module__ = said["doc"], "solution"
-        self._origins[id(asked)] = (str(said["module"]).lstrip("_"), asked.__name__)
-        if said["parameters"] is not None:
-            asked.__signature__ = inspect.Signature(
+        stand_in: Any = later if description["is_async"] else function
+        stand_in.__name__ = stand_in.__qualname__ = str(description["name"])
+        stand_in.__doc__, stand_in.__module__ = description["doc"], "solution"
+        self._origins[id(stand_in)] = (str(description["module"]).lstrip("_"), stand_in.__name__)
+        if description["parameters"] is not None:
+            stand_in.__signature__ = inspect.Signature(
                 [
                     inspect.Parameter(
                         name,
                         inspect._ParameterKind(kind),
                         default=read(default, self._object) if has_default else inspect.Parameter.empty,
                     )
-                    for name, kind, has_default, default in said["parameters"]
+                    for name, kind, has_default, default in description["parameters"]
                 ]
             )
-        return asked
+        return stand_in
 
-    def _error(self, said: Sequence[Any]) -> BaseException:
-        kind, args, text, more, number = said
+    def _error(self, encoded: Sequence[Any]) -> BaseException:
+        kind, args, text, more, number = encoded
         if number is not None:
             return self._own_errors[number]
         kind, args = self._kind(kind), read(args, self._object)
@@ -292,10 +292,10 @@ class Program:
             setattr(error, str(name), read(value, self._object))
         return error
 
-    def _kind(self, said: Any) -> type[BaseException]:
-        kind = ERRORS[said] if isinstance(said, str) else self._object(said)
+    def _kind(self, encoded: Any) -> type[BaseException]:
+        kind = ERRORS[encoded] if isinstance(encoded, str) else self._object(encoded)
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise ValueError(f"{said!r:.80} is no exception")
+            raise ValueError(f"{encoded!r:.80} is no exception")
         return kind
 
     def _kind_said(self, kind: type) -> Any:
@@ -307,7 +307,7 @@ class Program:
 
 
 class _Names(dict[str, Any]):
-    """The tests' module: Python's names, their own, and those of the program, looked up at each use."""
+    """The tests' module with Python's, the tests' and the program's names, looked up at each use."""
 
     def __init__(self, program: Program, not_built_in: set[str]) -> None:
         super().__init__({name: one for name, one in vars(builtins).items() if name not in not_built_in})
@@ -327,7 +327,7 @@ class _Names(dict[str, Any]):
     def run(self, code: str) -> None:
         """Run a test's text."""
         compiled = compile(code, "tests.py", "exec", dont_inherit=True)
-        for name in _names_in_classes(compiled):  # which Python looks up in this dictionary alone
+        for name in _names_in_classes(compiled):  # Python looks names up only in this dictionary
             if name not in self:
                 try:
                     self[name] = self[name]
@@ -372,9 +372,9 @@ def _text_of(error: BaseException) -> str:
     return str(error.__dict__.get("_stand_in_text", BaseException.__str__(error)))
 
 
-def _does_as_it_likes(found: Any) -> bool:
+def _does_as_it_likes(value: Any) -> bool:
     """Return whether the program answers for this value's attributes."""
-    return isinstance(found, ClassStandIn) or hasattr(type(found), "_stand_in_ask")
+    return isinstance(value, ClassStandIn) or hasattr(type(value), "_stand_in_ask")
 
 
 def _names_in_classes(code: types.CodeType) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Chat models behind an OpenAI-style address: one question, one reply, within a deadline.
 
-`whetstone judge` compares two runs with one; the rewards `judge` and `judge_group` score with one.
+`whetstone judge` and the rewards `judge` and `judge_group` use them.
 """
 
 import asyncio
@@ -15,11 +15,12 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from contracts.errors import InputError
+from contracts.network.bounded_answers import AnswerTooLong, answer_of
 from contracts.secrets.redaction import redact
 from contracts.secrets.secret_values import HIDDEN, remember_secret
 from reward_servers.chat_models.backoff import FIRST_WAIT_S, pause_s, retry_after_s
 
-PASSING = (408, 409, 425, 429)  # and 5xx: asked again
+PASSING = (408, 409, 425, 429)  # statuses that are asked again, as all 5xx are
 OF_ONE_QUESTION = (400, 413, 422)  # such as one that is longer than the model's window
 NO_FORM = ". For a server that knows no response_format, set structured=false"
 SHOWN = 300  # characters of a server's message
@@ -27,15 +28,15 @@ ROLES = ("user", "assistant")
 
 
 class Unanswered(Exception):
-    """Question that got no reply at any attempt."""
+    """Question without a reply at any attempt."""
 
 
 class Refused(Unanswered):
-    """Question that the server refused while it may accept others."""
+    """Question that the server refused, or answered too long; it may answer others."""
 
 
 class NoReply(Exception):
-    """Fault that may be gone at the next attempt, perhaps only after the time that the server asks for."""
+    """Fault that may pass by the next attempt, perhaps only after the server's requested pause."""
 
     def __init__(self, reason: str, wanted_wait_s: float | None = None) -> None:
         super().__init__(reason)
@@ -56,7 +57,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class OptionNames:
-    """Names of the options that set a chat model, for messages."""
+    """A chat model's option names, for messages."""
 
     url: str = "--url"
     name: str = "--model"
@@ -74,9 +75,9 @@ class ChatModel:
     name: str
     key: str | None = field(default=None, repr=False)
     body: Mapping[str, Any] = field(default_factory=dict)  # further keys of the request
-    timeout_s: float | None = 60.0  # from a question to the last letter of its reply; None: the caller's
+    timeout_s: float | None = 60.0  # limit from a question to the end of its reply; None: the caller's
     attempts: int = 4
-    first_wait_s: float = FIRST_WAIT_S  # after the first failure; doubled after each further one
+    first_wait_s: float = FIRST_WAIT_S  # wait after the first failure; doubled after each further one
     options: OptionNames = OptionNames()
 
     @property
@@ -89,7 +90,7 @@ class ChatModel:
         """Check address and key.
 
         Raises:
-            InputError: the address is none, or the key has what no header can carry.
+            InputError: the address is invalid, or the key has characters that no header can carry.
         """
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise InputError(
@@ -107,13 +108,13 @@ class ChatModel:
         # A redirect would carry the key to another host.
         return httpx.AsyncClient(headers=headers, timeout=None, follow_redirects=False)
 
-    def request(self, *said: str) -> dict[str, Any]:
+    def request(self, *texts: str) -> dict[str, Any]:
         """Return the request's body, without the options that are null in `body`.
 
         Args:
-            said: the question; then, in turn, replies and answers to them.
+            texts: the question; then, in turn, replies and answers to them.
         """
-        messages = [{"role": ROLES[place % 2], "content": text} for place, text in enumerate(said)]
+        messages = [{"role": ROLES[place % 2], "content": text} for place, text in enumerate(texts)]
         whole = {"model": self.name, "messages": messages, **self.body}
         return {key: value for key, value in whole.items() if value is not None}
 
@@ -134,26 +135,28 @@ class ChatModel:
                 await asyncio.sleep(pause_s(attempt, fault.wanted_wait_s, self.first_wait_s))
         raise AssertionError("at least one attempt is made")
 
-    async def once(self, client: httpx.AsyncClient, *said: str) -> Reply:
+    async def once(self, client: httpx.AsyncClient, *texts: str) -> Reply:
         """Ask once, and return the reply.
 
         Args:
-            said: as in `request`.
+            texts: as in `request`.
 
         Raises:
-            NoReply: no reply within the deadline, or a fault that may be gone at the next attempt.
+            NoReply: no reply within the deadline, or a fault that may pass.
             Refused, InputError: as in `reply`.
         """
         try:
             async with asyncio.timeout(self.timeout_s):
                 address = f"{self.url.rstrip('/')}/chat/completions"
-                response = await client.post(address, json=self.request(*said))
+                response = await answer_of(client, "POST", address, json=self.request(*texts))
         except TimeoutError:
             raise NoReply(f"no reply within {self.timeout_s:g} s") from None
+        except AnswerTooLong as error:
+            raise Refused(f"{self.shown_url}: {error}. Expected a chat model's reply") from None
         except httpx.HTTPError as error:
-            raise NoReply(f"{type(error).__name__}: {self._safe(str(error))}") from None
+            raise NoReply(f"{type(error).__name__}: {self.safe(str(error))}") from None
         # Mask before cutting: half a key would not be found.
-        status, message = response.status_code, self._safe(_message(response))[:SHOWN]
+        status, message = response.status_code, self.safe(_message(response))[:SHOWN]
         if response.is_success:
             if (content := _content(response)) is None:
                 raise NoReply(f"no chat model's reply (is the URL one up to /v1?): {message}")
@@ -176,8 +179,8 @@ class ChatModel:
             f"{self.options.name} {self.name}"
         )
 
-    def _safe(self, text: str) -> str:
-        """Mask the key in a server's message: servers repeat a key that they refuse."""
+    def safe(self, text: str) -> str:
+        """Mask the key and the address in a server's message, because servers repeat refused keys."""
         text = text.replace(self.url, self.shown_url)
         return redact(text.replace(self.key, HIDDEN) if self.key else text)  # short keys too
 
@@ -197,7 +200,7 @@ def key_of(variable: str | None, option: str) -> str | None:
 
 
 def _content(response: httpx.Response) -> str | None:
-    """Return the reply's text; None where the response is not a chat model's."""
+    """Return the reply's text; None if the response is not a chat model's."""
     try:
         content = response.json()["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError):
@@ -206,20 +209,20 @@ def _content(response: httpx.Response) -> str | None:
 
 
 def _usage(response: httpx.Response) -> tuple[int, int]:
-    """Return the tokens of the question and of the reply; 0 where the server does not say."""
+    """Return the tokens of the question and of the reply; 0 if unknown."""
     usage = response.json().get("usage")
-    found = [
+    counts = [
         usage.get(key) if isinstance(usage, dict) else 0 for key in ("prompt_tokens", "completion_tokens")
     ]
-    prompt, completion = (count if isinstance(count, int) else 0 for count in found)
+    prompt, completion = (count if isinstance(count, int) else 0 for count in counts)
     return prompt, completion
 
 
 def _message(response: httpx.Response) -> str:
     try:
-        found = json.loads(response.text)
-        error = found.get("error", found) if isinstance(found, dict) else found
-        said = error.get("message", error) if isinstance(error, dict) else error
+        body = json.loads(response.text)
+        error = body.get("error", body) if isinstance(body, dict) else body
+        message = error.get("message", error) if isinstance(error, dict) else error
     except ValueError:
-        said = response.text
-    return " ".join(str(said).split())
+        message = response.text
+    return " ".join(str(message).split())

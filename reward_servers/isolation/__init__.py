@@ -1,1 +1,1 @@
-"""Processes of their own for single samples, with limits that the kernel keeps."""
+"""Separate processes for single samples, with limits enforced by the kernel."""

@@ -1,10 +1,10 @@
-"""Confined work on samples: each gets a process of its own, with limits that the kernel keeps.
+"""Confined work on samples, each in a separate process with limits enforced by the kernel.
 
     reward ── jobs ──▶ fork server (reward_servers/isolation/fork_server.py) ──▶ a process a sample
            ◀── outcomes, in order ──
 
-Whatever a sample does, it costs that sample alone: those that share a process get one of their own where it
-ends badly. If the fork server itself ends, it is started anew.
+A bad sample costs only itself. If a shared process ends badly, each of its samples gets a separate process.
+If the fork server ends, it is restarted.
 """
 
 import json
@@ -23,7 +23,7 @@ from reward_servers.user_rewards.sandbox import Child
 PAYLOADS = "payloads"  # a file in the server's folder, which it removes at once
 # A run's payload; two of them for two processes, the first of which asks the second.
 Run = Mapping[str, Any] | tuple[Mapping[str, Any], Mapping[str, Any]]
-START_S = 120.0  # to import what the work needs
+START_S = 120.0  # time to import what the work needs
 GRACE_S = 10.0  # beyond a batch's own time
 # The same answers in each process, and no thread for each core in each sample.
 VARIABLES = {"PYTHONHASHSEED": "0"} | {
@@ -33,19 +33,19 @@ VARIABLES = {"PYTHONHASHSEED": "0"} | {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Output of one run, and why it ended: "" if it ended well.
+    """Output of one run, and the reason of a bad end, else "".
 
     Example: `Outcome("42\\n")`, `Outcome("", why="time")`
     """
 
-    said: str
+    output: str
     why: str = ""
 
     @property
     def value(self) -> Any:
         """The value that `perform` returned; None if the run ended early."""
         try:
-            return None if self.why else json.loads(self.said)
+            return None if self.why else json.loads(self.output)
         except ValueError:
             return None
 
@@ -59,21 +59,21 @@ class _ForkServer(Child):
         bounds["together"] = together
         bounds["parallel"] = limits.parallel or len(os.sched_getaffinity(0))
         try:
-            told = self._exchange({"module": module, "bounds": bounds}, START_S)
+            reply = self._exchange({"module": module, "bounds": bounds}, START_S)
         except BaseException:
             self.end()
             raise
-        if "failed" in told:
+        if "failed" in reply:
             self.end()
-            raise RewardError(f"{module}: {told['failed']}")
+            raise RewardError(f"{module}: {reply['failed']}")
 
     def outcomes(self, jobs: Sequence[Sequence[Run]], seconds: float) -> list[list[Outcome] | None]:
         spans = self._write(jobs)
-        told = self._exchange({"jobs": spans, "payloads": PAYLOADS, "seconds": seconds}, seconds + GRACE_S)
-        return [job and [Outcome(*run) for run in job] for job in told["outcomes"]]
+        reply = self._exchange({"jobs": spans, "payloads": PAYLOADS, "seconds": seconds}, seconds + GRACE_S)
+        return [job and [Outcome(*run) for run in job] for job in reply["outcomes"]]
 
     def _write(self, jobs: Sequence[Sequence[Run]]) -> list[list[list[tuple[int, int]]]]:
-        """Write all payloads to a file, and return where each stands: no fork has the memory of another's."""
+        """Write all payloads to a file, and return their places, so that no fork holds another's payload."""
         spans: list[list[list[tuple[int, int]]]] = []
         start = 0
         with open(os.path.join(self._home.name, PAYLOADS), "wb") as file:
@@ -89,17 +89,18 @@ class _ForkServer(Child):
 
 
 class Confined:
-    """Work that is done in a process of its own for each sample.
+    """Work that runs in a separate process for each sample.
 
     Example: one job of one run, with `work = Confined("reward_servers.verifiers.code", Limits())`:
     `work.run([[{"code": "print(6 * 7)", "stdin": ""}]]) == [[Outcome("42\\n")]]`
 
     Args:
-        module: has `perform(payload)`, which returns bytes, or a value that fits JSON. `prepare()`, if there
-            is one, is called once before. A run of two payloads has two processes, `ask(payload, file)` and
-            `serve(payload, file)`, where `file` is one end of a line; what the first returns counts.
-        together: samples that share a process for a second, where each has one run and no code of its own. A
-            fork costs ten times what comparing two numbers does.
+        module: has `perform(payload)`, which returns bytes, or a value that fits JSON. An optional
+        `prepare()`
+            is called once before. A run of two payloads has two processes, `ask(payload, file)` and
+            `serve(payload, file)`, where `file` is one end of a line; the first one's result counts.
+        together: samples that share a process for a second, if each has one run and no code. A fork costs ten
+            times a comparison of two numbers.
     """
 
     def __init__(self, module: str, limits: Limits, together: int = 1) -> None:
@@ -108,17 +109,17 @@ class Confined:
         self._turn = threading.Lock()
 
     def run(self, jobs: Sequence[Sequence[Run]]) -> list[list[Outcome]]:
-        """Return the outcomes of each job's runs, in order; runs after one that took too long have none.
+        """Return the outcomes of each job's runs, in order; runs after a timed-out one have none.
 
         Raises:
-            RewardError: no job could be done within `batch_seconds`, or the server did not start.
+            RewardError: no job ended within `batch_seconds`, or the server did not start.
         """
         done: dict[int, list[Outcome]] = {}
         while todo := [place for place in range(len(jobs)) if place not in done]:
-            found = self._asked([jobs[place] for place in todo])
-            reached = {place: told for place, told in zip(todo, found, strict=True) if told is not None}
-            for outcome in (told[-1] for told in reached.values() if told[-1].why == UNCONFINED):
-                raise RewardError(f"a process can't be confined here: {outcome.said}")
+            outcomes = self._asked([jobs[place] for place in todo])
+            reached = {place: runs for place, runs in zip(todo, outcomes, strict=True) if runs is not None}
+            for outcome in (runs[-1] for runs in reached.values() if runs[-1].why == UNCONFINED):
+                raise RewardError(f"a process can't be confined here: {outcome.output}")
             if not reached:
                 raise RewardError(
                     f"none of {len(todo)} samples was reached within limits.batch_seconds="

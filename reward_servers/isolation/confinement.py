@@ -1,11 +1,11 @@
-"""Limits that the kernel keeps for one process: no new processes, no network, no files but its own.
+"""Kernel limits of one process: no new processes, no network, no foreign files.
 
     resource limits    CPU time, memory, size of a file, open files           always
     seccomp            processes, network, signals, other settings            Linux with libseccomp
     Landlock           reads and writes outside of the folder, signals        Linux 5.13 or newer
 
-Where Landlock is missing, seccomp forbids all writes, and reading isn't limited. None of this needs to be
-root, and root keeps no privileges.
+Without Landlock, seccomp forbids all writes, but nothing limits reading. None of this needs root, and root
+keeps no privileges.
 """
 
 import ctypes
@@ -25,26 +25,26 @@ CAPABILITY_VERSION_3 = 0x20080522
 
 
 def prepare() -> None:
-    """Look up and make what `confine` needs, once for all forks."""
+    """Prepare `confine` once for all forks."""
     readable()
     if has_seccomp():
         fixed_rules(landlock_version())
 
 
 def close_memory() -> None:
-    """Keep the memory and descriptors of this process, and of its forks, from other processes of the user."""
+    """Hide the memory and descriptors of this process and its forks from the user's other processes."""
     _libc().prctl(PR_SET_DUMPABLE, 0)
 
 
 def confine(home: str, cpu_s: float, memory_gib: float, file_mib: float) -> None:
-    """Limit this process for good; it must have been forked for one sample, and have a single thread.
+    """Limit this process permanently; it must be a fork for one sample with a single thread.
 
     Args:
-        home: the only folder to which it may write.
-        memory_gib: address space beyond what it has now.
+        home: the only writable folder.
+        memory_gib: address space beyond the current one.
 
     Raises:
-        OSError: the kernel refused a limit that it has.
+        OSError: the kernel refused a limit that it supports.
     """
     prepare()
     libc = _libc()

@@ -1,10 +1,10 @@
-"""The process behind `reward_servers.isolation.confined`: it forks a process of its own for each sample.
+"""The process behind `reward_servers.isolation.confined`, which forks a process for each sample.
 
     line of jobs ──▶ fork ──▶ confine ──▶ perform(payload) ──▶ pipe ──▶ line of outcomes
                       │ too long, too much: killed, and only that sample ends
 
-Each fork reads its own payload from a file. So none has the memory of what another gets.
-It has one thread and no modules but those of the work, so that a fork is safe and takes milliseconds.
+Each fork reads its payload from a file, so no fork holds another's payload in memory.
+The server has one thread and only the work's modules, so a fork is safe and takes milliseconds.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from typing import Any
 from reward_servers.isolation.confinement import MIB, close_memory, confine, prepare
 
 Perform = Callable[[Any], Any]
-Span = tuple[int, int]  # of a payload: where it begins, and its length
-Outcome = list[str]  # what was said, and why it ended: "" is well
+Span = tuple[int, int]  # a payload: where it begins, and its length
+Outcome = list[str]  # the output, and why the run ended: "" is well
 POLL_S = 0.05
-QUICK_S = 1.0  # of CPU time, in the first round
+QUICK_S = 1.0  # CPU time in the first round
 PATIENCE = 3.0  # seconds by the clock for each of CPU time: the machine may be busy
 OUTPUT = 4 * MIB  # bytes that a sample may write to its pipe
 THREADS, FILES = 64, 1000
@@ -56,7 +56,7 @@ class Job:
     """A sample: what to run, one after the other, each in a process of its own."""
 
     place: int
-    runs: list[list[Span]]  # of one payload, or of two for two processes
+    runs: list[list[Span]]  # a run has one payload, or two for two processes
     left_s: float
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -65,28 +65,28 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     parent = os.getppid()
-    asked = json.loads(sys.stdin.readline())
+    settings = json.loads(sys.stdin.readline())
     try:
-        module = importlib.import_module(asked["module"])
+        module = importlib.import_module(settings["module"])
         getattr(module, "prepare", list)()
     except Exception as error:
         _say({"failed": f"{type(error).__name__}: {error}"}, answers)
         return
-    bounds = Bounds(**asked["bounds"])
+    bounds = Bounds(**settings["bounds"])
     prepare()
     close_memory()
     _say({"ready": True}, answers)
     for line in sys.stdin:
-        said = json.loads(line)
-        until = time.monotonic() + said["seconds"]
-        work = Work(module, said["payloads"])
-        found = outcomes(said["jobs"], work, bounds, until, lambda: os.getppid() == parent)
+        request = json.loads(line)
+        until = time.monotonic() + request["seconds"]
+        work = Work(module, request["payloads"])
+        results = outcomes(request["jobs"], work, bounds, until, lambda: os.getppid() == parent)
         os.close(work.file)
-        _say({"outcomes": found}, answers)
+        _say({"outcomes": results}, answers)
 
 
 class Work:
-    """Work of the forks, and the file of their payloads, which has no name any more."""
+    """Work of the forks, and the nameless file of their payloads."""
 
     def __init__(self, module: Any, path: str) -> None:
         self._module = module
@@ -94,7 +94,7 @@ class Work:
         os.unlink(path)
 
     def of(self, spans: Sequence[Span], place: int) -> Callable[[], Any]:
-        """Return the work of a run's fork: the only one, or the one that asks, or the one that serves."""
+        """Return the work of a run's fork: the only, the asking or the serving one."""
         payload = self.payload(spans[place])
         if len(spans) == 1:
             return lambda: self._module.perform(payload)
@@ -115,38 +115,38 @@ WorkOf = Callable[[Sequence[Span], int], Callable[[], Any]]
 def outcomes(
     jobs: Sequence[list[list[Span]]], work: Work, bounds: Bounds, until: float, go_on: Callable[[], bool]
 ) -> list[list[Outcome] | None]:
-    """Return the outcomes of each job's runs; None for a job that was not finished in time.
+    """Return the outcomes of each job's runs; None for an unfinished job.
 
-    A job gets a second at first, so that quick jobs never wait for slow ones, and then its whole time.
-    Before that, jobs may share a process; where it ends badly, each of them gets its own.
+    A job first gets a second, so that quick jobs never wait for slow ones, and then its whole time. Before
+    that, jobs may share a process; if it ends badly, each job gets its own.
     """
-    found: list[list[Outcome] | None] = [None] * len(jobs)
+    results: list[list[Outcome] | None] = [None] * len(jobs)
     if bounds.together > 1:
         for place, value in _shared(jobs, work, bounds, until, go_on).items():
-            found[place] = [[json.dumps(value), ""]]
-    todo = [place for place, told in enumerate(found) if told is None]
+            results[place] = [[json.dumps(value), ""]]
+    todo = [place for place, runs in enumerate(results) if runs is None]
     for seconds in sorted({min(QUICK_S, bounds.seconds), bounds.seconds}):
         waiting = [Job(place, jobs[place], seconds) for place in todo]
         for job in Round(work.of, bounds, until, go_on).finished(waiting):
-            found[job.place] = job.outcomes
-        todo = [place for place in todo if (told := found[place]) and told[-1][1] == TIME]
-    return found
+            results[job.place] = job.outcomes
+        todo = [place for place in todo if (runs := results[place]) and runs[-1][1] == TIME]
+    return results
 
 
 def _shared(
     jobs: Sequence[list[list[Span]]], work: Work, bounds: Bounds, until: float, go_on: Callable[[], bool]
 ) -> dict[int, Any]:
-    """Return the values of the jobs, by place, whose shared process ended well; each job has one run."""
+    """Return, by place, the values of jobs whose shared process ended well; each job has one run."""
     starts = range(0, len(jobs), bounds.together)
     parts = [[span for ((span,),) in jobs[start : start + bounds.together]] for start in starts]
     waiting = [Job(start, [part], QUICK_S) for start, part in zip(starts, parts, strict=True)]
-    found: dict[int, Any] = {}
+    values: dict[int, Any] = {}
     round_ = Round(work.of_all, bounds, until, go_on, bounds.together)
     for job in round_.finished(waiting):
-        ((said, why),) = job.outcomes
+        ((output, why),) = job.outcomes
         if not why:
-            found |= enumerate(json.loads(said), start=job.place)
-    return found
+            values |= enumerate(json.loads(output), start=job.place)
+    return values
 
 
 @dataclass
@@ -156,20 +156,20 @@ class Member:
     pid: int
     pidfd: int
     pipe: int
-    said: bytearray = field(default_factory=bytearray)
+    output: bytearray = field(default_factory=bytearray)
 
     def read(self) -> bool:
-        """Read what there is; return whether more may come."""
+        """Read the available output; return whether more may come."""
         with contextlib.suppress(BlockingIOError):
             while some := os.read(self.pipe, 1 << 16):
-                self.said += some
-                if len(self.said) > OUTPUT:
+                self.output += some
+                if len(self.output) > OUTPUT:
                     return True
             return False
         return True
 
     def end(self) -> tuple[int, float]:
-        """Return the exit code of a process that has ended, or was killed, and its CPU seconds."""
+        """Return an ended or killed process's exit code and CPU seconds."""
         self.read()
         _, status, usage = os.wait4(self.pid, 0)
         os.close(self.pidfd)
@@ -179,7 +179,7 @@ class Member:
 
 @dataclass
 class Run:
-    """One process that is under way, or two, the first of which asks the other."""
+    """One running process, or two, of which the first asks the other."""
 
     job: Job
     members: list[Member]
@@ -210,17 +210,17 @@ class Run:
         shutil.rmtree(self.home, ignore_errors=True)
         if code < 0 and not self.why:
             self.why = TIME if -code == signal.SIGXCPU else f"signal {-code}"
-        if not first.said.startswith(CONFINED) and self.why != TIME:
-            return [first.said.decode(errors="replace"), UNCONFINED], 0.0
+        if not first.output.startswith(CONFINED) and self.why != TIME:
+            return [first.output.decode(errors="replace"), UNCONFINED], 0.0
         for partner in partners:
-            if partner.said and not partner.said.startswith(CONFINED):
-                return [partner.said.decode(errors="replace"), UNCONFINED], 0.0
+            if partner.output and not partner.output.startswith(CONFINED):
+                return [partner.output.decode(errors="replace"), UNCONFINED], 0.0
         why = self.why or (f"exit code {code}" if code else "")
         if code == -signal.SIGKILL and used_s >= self.job.left_s:
             why = TIME
         if any(one == -signal.SIGXCPU or spent >= self.job.left_s for one, spent in others):
             why = TIME
-        return [first.said[1:].decode("utf-8", errors="replace"), why], used_s
+        return [first.output[1:].decode("utf-8", errors="replace"), why], used_s
 
 
 class Round:
@@ -240,7 +240,7 @@ class Round:
         self._selector = selectors.DefaultSelector()
 
     def finished(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return the jobs that ended; those that the time did not suffice for are left out."""
+        """Return the jobs that ended in time."""
         waiting, done = deque(jobs), list[Job]()
         while (waiting or self._running) and time.monotonic() < self._until and self._go_on():
             while waiting and len(self._running) < self._bounds.parallel:
@@ -281,13 +281,13 @@ class Round:
         return Member(pid, os.pidfd_open(pid), pipe)
 
     def _on(self, number: int, run: Run, member: Member) -> list[Job]:
-        """Do what an event of a run asks for; return the job if that was its end."""
+        """Handle a run's event; return the job if it ended."""
         if run.members[0].pid not in self._running:  # its end is an earlier event of this turn
             return []
         if number == member.pipe:
             if not member.read():
                 self._selector.unregister(number)
-            elif len(member.said) > OUTPUT:
+            elif len(member.output) > OUTPUT:
                 run.kill("output")
             return []
         if member is run.members[0]:
@@ -296,7 +296,7 @@ class Round:
         return []
 
     def _end(self, run: Run) -> list[Job]:
-        """Note how a run ended, and start the job's next; return the job if it was the last."""
+        """Note a run's end, and start the job's next run; return the job after its last."""
         outcome, used_s = self._forget(run).outcome()
         job = run.job
         job.outcomes.append(outcome)
@@ -341,8 +341,8 @@ def _be_the_fork(
         os._exit(1)
     code = 1
     try:
-        said = perform()
-        os.write(RESULT, said if isinstance(said, bytes) else json.dumps(said).encode())
+        answer = perform()
+        os.write(RESULT, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -351,8 +351,8 @@ def _be_the_fork(
 
 
 def _open_input() -> None:
-    """Make standard input an empty file without a name, which the work may fill: later it may open none."""
-    name = f"input-{os.getpid()}"  # of two processes that share the folder
+    """Make standard input an empty nameless file for the work to fill, because later it may open no file."""
+    name = f"input-{os.getpid()}"  # two processes share the folder
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(name)
     os.dup2(file, 0)
@@ -367,7 +367,7 @@ def _num_threads(pid: int) -> int:
 
 
 def _is_over(home: str, most: float) -> bool:
-    """Return whether the folder holds more bytes, or more files, than it may."""
+    """Return whether the folder exceeds its bytes or files."""
     size = count = 0
     for folder, folders, files in os.walk(home):
         count += len(folders) + len(files)

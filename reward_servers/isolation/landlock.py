@@ -1,7 +1,7 @@
-"""Landlock: which files a process may read and write, and whom it may signal. Linux 5.13 or newer.
+"""Landlock, which limits a process's files and signals. Linux 5.13 or newer.
 
-https://docs.kernel.org/userspace-api/landlock.html. A right that this kernel does not know is not asked for;
-seccomp (reward_servers/isolation/system_calls.py) forbids the same by other means where it can.
+https://docs.kernel.org/userspace-api/landlock.html. Rights unknown to this kernel are not requested; if
+possible, seccomp (reward_servers/isolation/system_calls.py) forbids the same by other means.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ MAKE_DIR, MAKE_FILE, MAKE_LINK = 1 << 7, 1 << 8, 1 << 12
 MAKE_SPECIAL = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11  # devices, sockets, pipes
 MOVE, TRUNCATE, CONTROL_DEVICE = 1 << 13, 1 << 14, 1 << 15  # since versions 2, 3 and 5
 LISTEN, CONNECT = 1 << 0, 1 << 1  # TCP, since version 4
-ABSTRACT_SOCKETS, SIGNALS = 1 << 0, 1 << 1  # to processes outside, since version 6
+ABSTRACT_SOCKETS, SIGNALS = 1 << 0, 1 << 1  # sockets and signals to processes outside, since version 6
 SINCE = {MOVE: 2, TRUNCATE: 3, CONTROL_DEVICE: 5}
 CHANGES = WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_FILE | MAKE_LINK | MOVE | TRUNCATE
 READS = READ_FILE | READ_DIR
@@ -58,9 +58,9 @@ def landlock_version() -> int:
 
 @cache
 def readable() -> tuple[str, ...]:
-    """Return the files and folders that a program needs to run: Python, what is installed, and libraries.
+    """Return a program's necessary files and folders: Python, installed packages and libraries.
 
-    The current folder and those of PYTHONPATH are not among them, because data and keys lie there.
+    The current folder and PYTHONPATH are excluded, because they hold data and keys.
     """
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     ours = [str(OURS / name) for name in OUR_PACKAGES]
@@ -69,10 +69,10 @@ def readable() -> tuple[str, ...]:
 
 
 def restrict(home: str) -> None:
-    """Let this process read `readable()` and itself, change `home`, and signal no other process, for good.
+    """Permanently let this process read only `readable()`, change only `home`, and signal no other process.
 
     Raises:
-        OSError: the kernel refused a right that it has.
+        OSError: the kernel refused a right that it supports.
     """
     version = landlock_version()
     known = ~sum(right for right, since in SINCE.items() if version < since)

@@ -10,11 +10,11 @@ from contracts.settings import Settings
 class Limits(Settings):
     """Limits of one sample, and of a batch."""
 
-    seconds: float = Field(default=5.0, gt=0)  # of CPU time; three times as long by the clock
+    seconds: float = Field(default=5.0, gt=0)  # limit of CPU time; three times as long by the clock
     memory_gib: float = Field(default=1.0, gt=0)
-    file_mib: float = Field(default=16.0, gt=0)  # in a folder of its own, emptied afterwards
+    file_mib: float = Field(default=16.0, gt=0)  # limit of its own folder, which is emptied afterwards
     parallel: int | None = Field(default=None, ge=1)  # samples at a time; None: one for each core
-    batch_seconds: float = Field(default=45.0, gt=0)  # then what has run for a second is given up
+    batch_seconds: float = Field(default=45.0, gt=0)  # a batch's limit; ends what has run for a second
 
     @model_validator(mode="after")
     def _leave_a_sample_its_time(self) -> "Limits":

@@ -1,7 +1,7 @@
-"""Seccomp: the system calls that a confined process may not make.
+"""Seccomp: forbid system calls of a confined process.
 
-A rule compares what the kernel reads: most arguments are 32 bits of a register of 64, and a rule on all 64
-is passed by a number whose upper half the kernel ignores.
+A rule must compare only the bits that the kernel reads. Most arguments are 32 bits of a 64-bit register; a
+rule on all 64 would pass a number whose upper half the kernel ignores.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 UNKNOWN = -1
-ALL_BITS = 0xFFFFFFFF  # of what the kernel reads of an int
+ALL_BITS = 0xFFFFFFFF  # all that the kernel reads of an int
 CLONE_THREAD = 0x10000
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 1, 22, 2
 INSTRUCTION = 8  # bytes
@@ -50,7 +50,7 @@ WRITES = (
     "symlinkat"
 )
 # Every other request or command of these two is refused: some change a file's owner, whom the kernel signals.
-REQUESTS = (  # of ioctl
+REQUESTS = (  # arguments of ioctl
     termios.TCGETS,
     termios.TIOCGWINSZ,
     termios.FIONREAD,
@@ -58,7 +58,7 @@ REQUESTS = (  # of ioctl
     termios.FIOCLEX,
     termios.FIONCLEX,
 )
-COMMANDS = (  # of fcntl
+COMMANDS = (  # arguments of fcntl
     fcntl.F_DUPFD,
     fcntl.F_DUPFD_CLOEXEC,
     fcntl.F_GETFD,
@@ -81,15 +81,15 @@ class _Program(ctypes.Structure):
 
 @cache
 def has_seccomp() -> bool:
-    """Return whether system calls can be forbidden here."""
+    """Return whether this machine can forbid system calls."""
     return importlib.util.find_spec("pyseccomp") is not None and find_library("seccomp") is not None
 
 
 def forbid(landlock: int) -> None:
-    """Forbid this process the calls above, for good; and what this version of Landlock does not limit.
+    """Permanently forbid this process the calls above, and all that this version of Landlock does not limit.
 
     Args:
-        landlock: the kernel's version; 0 without it. Then nothing is written, and below 3 nothing emptied.
+        landlock: the kernel's version; 0 without it, which forbids writes. Below 3, files can't be emptied.
 
     Raises:
         OSError: the kernel refused the rules.
@@ -106,7 +106,7 @@ def forbid(landlock: int) -> None:
 
 @cache
 def fixed_rules(landlock: int) -> bytes:
-    """Return the rules that are the same in all processes, as the kernel's program; making it takes 3 ms."""
+    """Return all processes' common rules as the kernel's program, which takes 3 ms to make."""
     import pyseccomp as seccomp
 
     refuse = seccomp.ERRNO(errno.EPERM)
@@ -137,7 +137,7 @@ def fixed_rules(landlock: int) -> bytes:
 
 
 def _refused_flags(landlock: int) -> list[tuple[int, int]]:
-    """Return pairs of mask and value of the flags of open that are refused."""
+    """Return pairs of mask and value of open's refused flags."""
     if not landlock:
         return [(flag, flag) for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC)]
     if landlock < EMPTIES:  # it asks for a right to write, which these two modes do not need
@@ -157,8 +157,8 @@ def _rules_of_this_process() -> Any:
 def all_others(allowed: Iterable[int], bits: int = 32) -> Iterator[tuple[int, int]]:
     """Yield pairs of mask and value; `number & mask == value` for one of them, unless the number is allowed.
 
-    Libseccomp can't say "none of these". So each pair holds the numbers that part from all allowed ones at
-    one bit, and the pairs together are all others.
+    Libseccomp can't express "none of these". So each pair covers the numbers that leave all allowed ones at
+    one bit, and the pairs together cover all other numbers.
 
     >>> [(f"{mask:03b}", f"{value:03b}") for mask, value in all_others([0b101, 0b100], bits=3)]
     [('100', '000'), ('110', '110')]
@@ -179,7 +179,7 @@ def _equal(place: int, value: int) -> Any:
 
 
 def _add(rules: Any, action: int, name: str, *conditions: Any) -> None:
-    """Add a rule; a call that the library doesn't know needs none."""
+    """Add a rule, unless the library does not know the call."""
     import pyseccomp as seccomp
 
     if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != UNKNOWN:

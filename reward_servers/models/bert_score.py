@@ -1,4 +1,4 @@
-"""BERTScore by its authors' library: the match of two texts' words in a model's embeddings.
+"""BERTScore by its authors' library, the match of two texts' words in a model's embeddings.
 
 Zhang et al., "BERTScore: Evaluating Text Generation with BERT" (ICLR 2020).
 """
@@ -35,10 +35,10 @@ def model_for(language: str) -> str:
 
 
 def check_model(model: str, num_layers: int | None) -> None:
-    """Refuse a model that the library could not use, or would mistake for another kind.
+    """Refuse a model that the library could not use or would misread.
 
     Raises:
-        InputError: there is no such model or layer, or a folder comes without `num_layers`.
+        InputError: the model or layer is unknown, or a folder lacks `num_layers`.
     """
     config = read_config(model)
     depth = config.get("num_hidden_layers") or config.get("n_layer") or config.get("num_layers")
@@ -93,10 +93,10 @@ class BertScore:
         lengths = [self._guess(max(len(text), len(reference))) for _, text, reference in pairs]
         for batch in batches_by_length(lengths, self._tokens_per_batch):
             chosen = [pairs[place] for place in batch]
-            found = self._scorer.score(
+            f1 = self._scorer.score(
                 [text for _, text, _ in chosen], [ref for _, _, ref in chosen], batch_size=len(chosen)
             )[2]
-            for (place, _, _), value in zip(chosen, found.tolist(), strict=True):
+            for (place, _, _), value in zip(chosen, f1.tolist(), strict=True):
                 best[place] = max(best[place], value)
         return best
 

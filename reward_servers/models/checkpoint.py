@@ -1,4 +1,4 @@
-"""Checks before a run that a grader's model exists and is of the right kind, without loading it."""
+"""Check before a run, without loading, that a grader's model exists and has the right kind."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def read_config(model: str) -> dict[str, Any]:
     """Return the `config.json` of a model in a folder, on the hub, or in the hub's cache.
 
     Raises:
-        InputError: there is no such model, or the folder holds none.
+        InputError: the model is unknown, or the folder holds no model.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -51,7 +51,7 @@ def check_label(model: str, label_ix: int | None) -> None:
     """Refuse an index without a label; a classifier with a single label needs no index.
 
     Raises:
-        InputError: names the classifier's labels.
+        InputError: the index is missing or wrong; the message names the labels.
     """
     labels = labels_of(read_config(model))
     shown = ", ".join(f"{number} {label}" for number, label in enumerate(labels))
@@ -63,7 +63,7 @@ def check_label(model: str, label_ix: int | None) -> None:
 
 
 def preference_kind(model: str) -> PreferenceKind:
-    """Return the kind of a preference model, by its config.json.
+    """Return a preference model's kind from its config.json.
 
     Raises:
         InputError: the model is missing, or of no known kind.
@@ -101,12 +101,12 @@ def _config_in(folder: Path, model: str) -> dict[str, Any]:
 
 def _read(file: Path, model: str) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"model={model}: config.json can't be read: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"model={model}: config.json holds a {type(found).__name__}; expected an object")
-    return found
+    if not isinstance(config, dict):
+        raise InputError(f"model={model}: config.json holds a {type(config).__name__}; expected an object")
+    return config
 
 
 def _from_hub(model: str) -> Path:
@@ -122,6 +122,8 @@ def _from_hub(model: str) -> Path:
         )
     try:
         return Path(hf_hub_download(model, "config.json"))
-    except Exception as error:  # the hub's client raises some twenty kinds, all the same to a user
-        told = str(error).strip().split("\n")[0]
-        raise InputError(f"model={model}: the hub does not give it: {type(error).__name__}: {told}") from None
+    except Exception as error:  # the hub's client raises some twenty kinds, with one meaning for users
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"model={model}: the hub does not give it: {type(error).__name__}: {reason}"
+        ) from None

@@ -1,4 +1,4 @@
-"""A sequence classifier over texts or pairs of texts, whose logits don't depend on batches and padding."""
+"""A sequence classifier of texts or pairs, with logits independent of batches and padding."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -38,8 +38,8 @@ class Classifier:
 
     def logits(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
         """Return logits of shape (texts, labels), float32, on the CPU, in order."""
-        given = None if seconds is None else self._without_ends(seconds)
-        encoded = self._transformer.encode(self._without_ends(texts), given)
+        second_texts = None if seconds is None else self._without_ends(seconds)
+        encoded = self._transformer.encode(self._without_ends(texts), second_texts)
         rows = [self._with_an_end(row) for row in encoded]
         logits_NL = torch.zeros(len(rows), self.num_labels)
         with torch.inference_mode():
@@ -50,8 +50,8 @@ class Classifier:
     def probabilities(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> torch.Tensor:
         """Return probabilities (texts, labels), by a softmax over the labels.
 
-        A single label has a sigmoid, and so has each label of a multi-label classifier, as transformers'
-        pipeline gives them.
+        A single label, and each label of a multi-label classifier, has a sigmoid, as in transformers'
+        pipeline.
         """
         logits_NL = self.logits(texts, seconds)
         problem = self._transformer.lm.config.problem_type
@@ -59,21 +59,21 @@ class Classifier:
         return logits_NL.sigmoid() if by_label else logits_NL.softmax(dim=-1)
 
     def _judges_at_end(self) -> bool:
-        """Say whether the model is an encoder-decoder, which judges a text at its last end token.
+        """Return whether the model is an encoder-decoder, which judges a text at its last end token.
 
-        Such a model fails over a batch whose rows have different numbers of end tokens.
+        An encoder-decoder fails on a batch if the rows' numbers of end tokens differ.
         """
         has_end = self._transformer.tokenizer.eos_token is not None
         return has_end and bool(self._transformer.lm.config.is_encoder_decoder)
 
     def _without_ends(self, texts: Sequence[str]) -> list[str]:
-        """Take end marks out of texts, so that a row has those alone that its tokenizer adds."""
+        """Remove end marks from texts, so that a row has only its tokenizer's marks."""
         if not self._judges_at_end():
             return list(texts)
         return [text.replace(self._transformer.tokenizer.eos_token, " ") for text in texts]
 
     def _with_an_end(self, row: dict[str, list[int]]) -> dict[str, list[int]]:
-        """Put an end token behind a row without any, whose tokenizer adds none."""
+        """Add an end token to a row without one."""
         end = self._transformer.tokenizer.eos_token_id
         if not self._judges_at_end() or end in row["input_ids"]:
             return row

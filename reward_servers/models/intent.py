@@ -1,4 +1,4 @@
-"""Comparison of an answer's intent with that of the dialogue's real next utterance, in DailyDialog."""
+"""Compare an answer's intent with the intent of the dialogue's real next utterance, in DailyDialog."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -15,7 +15,7 @@ Join = Literal["last_utterance", "last_utterance_unmarked"]
 
 
 def utterance_pair(prompt: str, text: str, join: Join = "last_utterance") -> str:
-    """Return the last utterance, with the blanks around it, joined with the answer.
+    """Join the last utterance, with its surrounding blanks, with the answer.
 
     >>> utterance_pair("Hi . <EOU> How are you ? <EOU>", " Fine .")
     ' How are you ? <EOU> Fine .'
@@ -39,7 +39,7 @@ def hits(samples: Sequence[Sample], classifier: Any, join: Join) -> list[float]:
 
 
 def check_intent_model(model: str) -> None:
-    """Refuse a classifier of anything but the four intents.
+    """Refuse a classifier without exactly the four intents.
 
     Raises:
         InputError: the model is missing, or doesn't have one label for each intent, in their order.
@@ -49,9 +49,9 @@ def check_intent_model(model: str) -> None:
 
 
 def fault_of_labels(labels: Sequence[str]) -> str | None:
-    """Return what is wrong with a classifier's labels, where each must be an intent in its place; else None.
+    """Return the fault of a classifier's labels, each of which must be an intent in its place; else None.
 
-    Other names, such as LABEL_0 or 1, don't say which intent they are, and pass.
+    Names without a meaning, such as LABEL_0 or 1, pass.
 
     >>> fault_of_labels(["1", "2", "3", "4"])
     >>> fault_of_labels(["commissive", "directive", "inform", "question"])[:40]

@@ -27,8 +27,8 @@ class LanguageModel:
         """Return the negative log-likelihoods, in nats, of each text's tokens, over sliding windows.
 
         Args:
-            starts: put the tokenizer's start token, if any, before texts without it, so that the first word
-                is scored, too.
+            starts: put the tokenizer's start token, if any, before texts without it, to score the first word,
+                too.
         """
         rows = [self._tokens(text, starts) for text in texts]
         places = [
@@ -37,10 +37,10 @@ class LanguageModel:
             for window in windows(len(tokens), self._transformer.window, stride)
         ]
         scored = self._score([rows[row][window.begin : window.end] for row, window in places], places)
-        found: list[list[float]] = [[] for _ in texts]
+        by_text: list[list[float]] = [[] for _ in texts]
         for (row, _), nlls in zip(places, scored, strict=True):
-            found[row] += nlls
-        return found
+            by_text[row] += nlls
+        return by_text
 
     def _tokens(self, text: str, starts: bool) -> list[int]:
         tokenizer: Any = self._transformer.tokenizer
@@ -51,7 +51,7 @@ class LanguageModel:
         return [start, *tokens] if starts and start is not None and tokens[:1] != [start] else tokens
 
     def _score(self, spans: Sequence[list[int]], places: Sequence[tuple[int, Window]]) -> list[list[float]]:
-        found: list[list[float]] = [[] for _ in spans]
+        by_span: list[list[float]] = [[] for _ in spans]
         with torch.inference_mode():
             for batch, inputs in self._transformer.batches([{"input_ids": span} for span in spans]):
                 logits_BTV = self._transformer.lm(**inputs).logits
@@ -59,12 +59,12 @@ class LanguageModel:
                     window = places[place][1]
                     skip, length = window.first - window.begin, window.end - window.begin
                     # the logits at a position predict the next token
-                    found[place] = torch.nn.functional.cross_entropy(
+                    by_span[place] = torch.nn.functional.cross_entropy(
                         logits_BTV[line, skip - 1 : length - 1].float(),
                         inputs["input_ids"][line, skip:length],
                         reduction="none",
                     ).tolist()
-        return found
+        return by_span
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Natural-language inference: the probabilities that a premise entails or contradicts a hypothesis."""
+"""Natural-language inference: probabilities that a premise entails or contradicts a hypothesis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from functools import cache
 from contracts.errors import InputError
 from reward_servers.models.checkpoint import labels_of, read_config
 
-MAX_TOKENS = 500  # of premise and hypothesis together, as in SummaC
+MAX_TOKENS = 500  # premise and hypothesis together, as in SummaC
 TOKENS_PER_BATCH = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class NliModel:
-    """A classifier by folder or name on the hub, with the indices of its labels."""
+    """A classifier's folder or hub name, with the indices of its labels."""
 
     name: str
     entailment_ix: int
@@ -43,7 +43,7 @@ def nli_model(name: str) -> NliModel:
     """Return the model of one of SummaC's short names, or any model with three labels of clear names.
 
     Raises:
-        InputError: the model is missing, has not three labels, or their names don't say what they mean.
+        InputError: the model is missing, lacks three labels, or their names are unclear.
     """
     if name in SHORT_NAMES:
         return SHORT_NAMES[name]
@@ -97,5 +97,5 @@ class Judge:
 
 
 def _place_of(labels: Sequence[str], words: Sequence[str]) -> int | None:
-    found = [place for place, label in enumerate(labels) if any(word in label.lower() for word in words)]
-    return found[0] if len(found) == 1 else None
+    places = [place for place, label in enumerate(labels) if any(word in label.lower() for word in words)]
+    return places[0] if len(places) == 1 else None

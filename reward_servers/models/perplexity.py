@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from contracts.errors import InputError
 from contracts.scores import MetricValue
 
-JOINT = "\n\n"  # between the texts of a corpus that is read as one
+JOINT = "\n\n"  # text between the texts of a corpus that is read as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Window:
 def windows(num_tokens: int, size: int, stride: int) -> Iterator[Window]:
     """Yield windows of at most `size` tokens, `stride` apart, that score each token once.
 
-    The text's first token has no context and is not scored. The first window aside, each scored token sees
-    at least `size - stride` tokens before it.
+    The text's first token has no context and is not scored. Except in the first window, each scored token
+    sees at least `size - stride` earlier tokens.
 
     >>> [(each.begin, each.end, each.first) for each in windows(7, size=4, stride=2)]
     [(0, 4, 1), (2, 6, 4), (4, 7, 6)]
@@ -47,10 +47,10 @@ def windows(num_tokens: int, size: int, stride: int) -> Iterator[Window]:
 
 
 def perplexity(nlls_of_texts: Sequence[Sequence[float]]) -> MetricValue:
-    """Return the perplexity, from the negative log-likelihoods of each text's scored tokens.
+    """Return the perplexity from the negative log-likelihoods of each text's scored tokens.
 
-    The corpus value is over all tokens of all texts, not the mean of the texts' values. There are rows if
-    every text has a scored token.
+    The corpus value is over all tokens of all texts, not the mean of the texts' values. If every text has a
+    scored token, the value has rows.
 
     >>> value = perplexity([[math.log(2), math.log(8)], [math.log(4)]])
     >>> round(value.corpus, 9), [round(row, 9) for row in value.rows]

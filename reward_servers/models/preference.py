@@ -1,4 +1,4 @@
-"""P(good) of a text, by a model that was trained to answer "good" or "bad", or with one number."""
+"""P(good) of a text, by a model trained to answer "good" or "bad", or with one number."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -36,12 +36,12 @@ class AnswersGoodOrBad:
 
     def score(self, texts: Sequence[str]) -> list[float]:
         rows = self._transformer.encode(texts)
-        found = torch.zeros(len(rows))
+        margins = torch.zeros(len(rows))
         with torch.inference_mode():
             for places, inputs in self._transformer.batches(rows):
                 logits_BV = self._answer_logits(inputs).float()
-                found[places] = (logits_BV[:, self._good_ix] - logits_BV[:, self._bad_ix]).cpu()
-        return [float(value) for value in found.sigmoid()]
+                margins[places] = (logits_BV[:, self._good_ix] - logits_BV[:, self._bad_ix]).cpu()
+        return [float(value) for value in margins.sigmoid()]
 
     def _answer_logits(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         if self._is_seq2seq:
@@ -63,7 +63,7 @@ class AnswersGoodOrBad:
 
 
 class AnswersWithANumber:
-    """A reward model, whose single value's sigmoid is P(good)."""
+    """A reward model; P(good) is the sigmoid of its single value."""
 
     def __init__(self, model: str, tokens_per_batch: int) -> None:
         self._classifier = classifier(model, None, "end", tokens_per_batch)

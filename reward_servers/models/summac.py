@@ -1,4 +1,4 @@
-"""SummaC: the consistency of a summary with its document, by inference between their pieces.
+"""SummaC, the consistency of a summary with its document, by inference between their pieces.
 
 Laban et al., "SummaC: Re-Visiting NLI-based Models for Inconsistency Detection in Summarization" (TACL 2022).
 Both variants read a table of (piece of the document) × (piece of the summary) × (entailment, contradiction,
@@ -20,9 +20,9 @@ Operation = Literal["min", "mean", "max"]
 Bins = Literal["even50", "percentile"]
 Judged = Callable[[Sequence[tuple[str, str]]], list[tuple[float, ...]]]
 
-MIN_CHARACTERS = 10  # of a piece; shorter ones are dropped
+MIN_CHARACTERS = 10  # shorter pieces are dropped
 MAX_DOCUMENT_PIECES = 100
-MAX_SUMMARY_PIECES = 10  # that the trained head reads
+MAX_SUMMARY_PIECES = 10  # the trained head reads no more
 LABELS = "ecn"
 OPERATIONS: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
 EDGES: dict[str, list[float]] = {
@@ -47,14 +47,14 @@ def pieces(text: str, granularity: Granularity) -> list[str]:
     paragraphs = [part.strip() for part in parts if len(part.strip()) > MIN_CHARACTERS]
     pairs = [" ".join(long_sentences[start : start + 2]) for start in range(len(long_sentences))]
     whole = [text.strip()] if text.strip() else []
-    found = {
+    chosen = {
         "document": whole,
         "paragraph": paragraphs,
         "sentence": long_sentences,
         "2sents": pairs,
         "mixed": long_sentences + paragraphs,
     }[granularity]
-    return found or whole
+    return chosen or whole
 
 
 def images(
@@ -64,16 +64,19 @@ def images(
 
     If one of them is empty, the array has a single zero for each label.
     """
-    cut = [(pieces(doc, granularity)[:MAX_DOCUMENT_PIECES], pieces(own, granularity)) for doc, own in pairs]
-    rows = iter(judged([(premise, claim) for doc, own in cut for premise in doc for claim in own]))
-    found = []
-    for doc, own in cut:
-        if not doc or not own:
-            found.append(np.zeros((3, 1, 1)))
+    cut = [
+        (pieces(doc, granularity)[:MAX_DOCUMENT_PIECES], pieces(summary, granularity))
+        for doc, summary in pairs
+    ]
+    rows = iter(judged([(premise, claim) for doc, summary in cut for premise in doc for claim in summary]))
+    arrays = []
+    for doc, summary in cut:
+        if not doc or not summary:
+            arrays.append(np.zeros((3, 1, 1)))
             continue
-        flat = np.array([next(rows) for _ in range(len(doc) * len(own))])
-        found.append(flat.reshape(len(doc), len(own), 3).transpose(2, 0, 1))
-    return found
+        flat = np.array([next(rows) for _ in range(len(doc) * len(summary))])
+        arrays.append(flat.reshape(len(doc), len(summary), 3).transpose(2, 0, 1))
+    return arrays
 
 
 def zero_shot(
@@ -159,11 +162,11 @@ def read_weights(file: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         if kind == ".npz":
             with np.load(file, allow_pickle=False) as opened:
-                found = dict(opened)
+                arrays = dict(opened)
         elif kind == ".safetensors":
             from safetensors.numpy import load_file
 
-            found = load_file(file)
+            arrays = load_file(file)
         else:
             raise InputError(
                 f"weights={file}: expected a .safetensors or .npz file; SummaC's own .bin is a pickle. "
@@ -174,9 +177,9 @@ def read_weights(file: str) -> dict[str, np.ndarray[Any, Any]]:
         raise
     except Exception as error:  # a missing file, or one whose content doesn't match its name
         raise InputError(f"weights={file} can't be read: {type(error).__name__}: {error}") from None
-    lacking = [name for name in WEIGHTS if name not in found]
+    lacking = [name for name in WEIGHTS if name not in arrays]
     if lacking:
         raise InputError(
-            f"weights={file} lacks {', '.join(lacking)}; there is: {', '.join(found) or 'nothing'}"
+            f"weights={file} lacks {', '.join(lacking)}; there is: {', '.join(arrays) or 'nothing'}"
         )
-    return {name: np.asarray(found[name], dtype=float) for name in WEIGHTS}
+    return {name: np.asarray(arrays[name], dtype=float) for name in WEIGHTS}

@@ -1,4 +1,4 @@
-"""A grader's model and tokenizer: loaded once, on the GPU if there is one, never trained."""
+"""A grader's model and tokenizer, loaded once, on the GPU if possible, and never trained."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ GAVE_TYPES = ("albert",)
 
 
 class Transformer:
-    """A model of one of transformers' Auto classes that runs over texts.
+    """A model of one of transformers' Auto classes that processes texts.
 
     Args:
         kind: "AutoModelForSequenceClassification", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM".
-        max_length: the number of a text's tokens to keep; None: as many as the model takes.
+        max_length: the number of a text's tokens to keep; None: the model's limit.
         keep: "end" or "begin", the part of a longer text to keep.
         tokens_per_batch: padded tokens that go through the model at once.
 
@@ -68,20 +68,20 @@ class Transformer:
     ) -> list[dict[str, list[int]]]:
         """Return token ids (and types) of each text or pair of texts, never empty and never too long.
 
-        If a pair is too long, each text keeps what the other leaves, or half of the tokens if that is more.
+        If a pair is too long, each text keeps the other's rest, or half of the tokens if that is more.
         """
         if not texts:
             return []
-        given = [[encodable(text) for text in some] for some in (texts, seconds) if some is not None]
+        columns = [[encodable(text) for text in some] for some in (texts, seconds) if some is not None]
         asks_types = seconds is not None and self.lm.config.model_type in GAVE_TYPES
-        found = self.tokenizer(
-            *given,
+        encoding = self.tokenizer(
+            *columns,
             truncation="longest_first",
             max_length=self.max_length,
             **({"return_token_type_ids": True} if asks_types else {}),
         )
-        keys = [key for key in ("input_ids", "token_type_ids") if key in found]
-        rows = [{key: list(found[key][place]) for key in keys} for place in range(len(texts))]
+        keys = [key for key in ("input_ids", "token_type_ids") if key in encoding]
+        rows = [{key: list(encoding[key][place]) for key in keys} for place in range(len(texts))]
         for row in rows:
             if not row["input_ids"]:  # an empty text, and a tokenizer that adds no tokens
                 row.update({key: [self._filler() if key == "input_ids" else 0] for key in keys})
@@ -103,9 +103,9 @@ class Transformer:
             yield places, {key: value.to(self.device) for key, value in inputs.items()}
 
     def _give_padding(self) -> None:
-        """Give a tokenizer without padding a padding token, and tell the model which token pads rows.
+        """Add a missing padding token to the tokenizer, and set the model's padding token.
 
-        Causal classifiers read a text at its last token that is no padding by their config.
+        Causal classifiers read a text at its last token that their config does not call padding.
         """
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token or self.tokenizer.unk_token
@@ -122,7 +122,7 @@ class Transformer:
 
 
 def encodable(text: str) -> str:
-    """Replace invalid Unicode, as from broken files, by question marks: tokenizers refuse it.
+    """Replace invalid Unicode with question marks, because tokenizers reject it.
 
     >>> encodable("a\\ud800b")
     'a?b'

@@ -74,11 +74,11 @@ def deploy(
         settings.start_timeout_s,
         meanwhile,
     )
-    told = _try_out(rewards, metrics, settings, trial)
+    warnings = _try_out(rewards, metrics, settings, trial)
     if http:
         key = None if token is None else digest(token)
         _run([_http_target(rewards, metrics, settings, key)], settings.start_timeout_s)
-    return told
+    return warnings
 
 
 def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
@@ -92,7 +92,11 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
         DeadlineExceeded: not all are up after `timeout_s`.
     """
     name = deployment_name(kind, label)
-    labels = [each.removeprefix(f"{kind}-") for each in serve.status().applications if each.startswith(kind)]
+    labels = [
+        application.removeprefix(f"{kind}-")
+        for application in serve.status().applications
+        if application.startswith(kind)
+    ]
     if name.removeprefix(f"{kind}-") not in labels:
         near = did_you_mean(label, labels) if labels else f", nor is any other {kind}"
         raise InputError(f"no {kind} '{label}' is served here{near}")
@@ -102,10 +106,10 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     except RayTaskError as error:
         raise InputError(f"{name} can't be given {replicas} replicas: {error.cause}") from None
     deadline = time.monotonic() + timeout_s
-    while (found := num_replicas(kind, label)) != replicas:
+    while (count := num_replicas(kind, label)) != replicas:
         if time.monotonic() > deadline:
             raise DeadlineExceeded(
-                f"waited {timeout_s:g} s for {name}: {found} of {replicas} replicas are up"
+                f"waited {timeout_s:g} s for {name}: {count} of {replicas} replicas are up"
             )
         time.sleep(0.1)
 
@@ -146,8 +150,8 @@ def scale_what_runs(
 def remove(rewards: Sequence[Part], metrics: Sequence[Part]) -> None:
     """End the servers of these parts and no others; do nothing if Serve was not started."""
     with contextlib.suppress(RayServeException):
-        for kind, found in (("reward", rewards), ("metric", metrics)):
-            for part in found:
+        for kind, parts in (("reward", rewards), ("metric", metrics)):
+            for part in parts:
                 serve.delete(deployment_name(kind, part.label), _blocking=False)
 
 
@@ -215,11 +219,11 @@ def _try_out(
     Raises:
         InputError: an answer is wrong or missing; then none of the parts is served.
     """
-    own = [("reward", part) for part in rewards if is_tried(part)]
-    own += [("metric", part) for part in metrics if is_tried(part)]
+    tried = [("reward", part) for part in rewards if is_tried(part)]
+    tried += [("metric", part) for part in metrics if is_tried(part)]
     calls = [
         (kind, part, handle_of(kind, part.label).try_out.remote(trial.for_grader(kind, part.label)))
-        for kind, part in own
+        for kind, part in tried
     ]
     verdicts = [
         _verdict(f"{kind} {part.label}", call, settings.for_label(part.label).timeout_s)
@@ -234,8 +238,8 @@ def _try_out(
 
 def _verdict(name: str, call: DeploymentResponse, timeout_s: float) -> Verdict:
     try:
-        found: Verdict = call.result(timeout_s=timeout_s)
-        return found
+        verdict: Verdict = call.result(timeout_s=timeout_s)
+        return verdict
     except TimeoutError:
         more = "raise reward_servers.default.timeout_s"
         return Verdict(refusal=f"{name}: no answer for two texts within {timeout_s:g} s; {more}")
@@ -254,7 +258,7 @@ def _is_running(name: str, application: ApplicationStatusOverview | None) -> boo
 def _state(application: ApplicationStatusOverview | None) -> str:
     if application is None:
         return "not created"
-    messages = [application.message, *(each.message for each in application.deployments.values())]
+    messages = [application.message, *(deployment.message for deployment in application.deployments.values())]
     return " ".join([application.status.value, *(message for message in messages if message)])
 
 

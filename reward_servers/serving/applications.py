@@ -58,8 +58,8 @@ def http(args: Mapping[str, Any]) -> Application:
 def _from_configuration(kind: str, args: Mapping[str, Any]) -> Application:
     (part,) = parts(args.get("part"), kind)
     check_parts(kind, [part])
-    own = build(ServerSettings, dict(args.get("server", {})), f"{kind} {part.label}")
-    return application_of(kind, part, own)[0]
+    settings = build(ServerSettings, dict(args.get("server", {})), f"{kind} {part.label}")
+    return application_of(kind, part, settings)[0]
 
 
 def _own_token() -> bytes:
@@ -71,40 +71,40 @@ def _own_token() -> bytes:
     return digest(token)
 
 
-def application_of(kind: str, part: Part, own: ServerSettings) -> tuple[Application, bool]:
+def application_of(kind: str, part: Part, settings: ServerSettings) -> tuple[Application, bool]:
     """Build the application that serves one part; return it, and whether it scales itself."""
-    scaling: dict[str, Any] = {"num_replicas": own.most_replicas}
-    if own.replicas is None and own.min_replicas < own.max_replicas:
+    scaling: dict[str, Any] = {"num_replicas": settings.most_replicas}
+    if settings.replicas is None and settings.min_replicas < settings.max_replicas:
         scaling = {
             "autoscaling_config": {
-                "min_replicas": own.min_replicas,
-                "max_replicas": own.max_replicas,
-                "target_ongoing_requests": own.target_ongoing_requests,
+                "min_replicas": settings.min_replicas,
+                "max_replicas": settings.max_replicas,
+                "target_ongoing_requests": settings.target_ongoing_requests,
             }
         }
     deployment = serve.deployment(RewardReplica if kind == "reward" else MetricReplica).options(
         name=deployment_name(kind, part.label),
         ray_actor_options={
-            "num_cpus": own.num_cpus,
-            "num_gpus": own.num_gpus,
+            "num_cpus": settings.num_cpus,
+            "num_gpus": settings.num_gpus,
             # Serve may have been started from elsewhere.
             "runtime_env": {
                 "env_vars": {
                     **variables(),
                     **timeline.variable(),
-                    **hidden_unless(own.num_gpus),
+                    **hidden_unless(settings.num_gpus),
                 }
             },
         },
-        max_ongoing_requests=own.max_ongoing_requests,
-        max_queued_requests=own.max_queued_requests,
+        max_ongoing_requests=settings.max_ongoing_requests,
+        max_queued_requests=settings.max_queued_requests,
         **HEALTH_CHECKS,
         graceful_shutdown_timeout_s=5.0,
         graceful_shutdown_wait_loop_s=0.1,
         max_constructor_retry_count=START_TRIES,
         **scaling,
     )
-    application = deployment.bind(part, own) if kind == "reward" else deployment.bind(part)
+    application = deployment.bind(part, settings) if kind == "reward" else deployment.bind(part)
     return application, "num_replicas" not in scaling
 
 

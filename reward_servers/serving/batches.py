@@ -73,9 +73,9 @@ class Batches:
                         future.set_exception(error)
                 continue
             for samples, future in calls:
-                own, answers = answers[: len(samples)], answers[len(samples) :]
+                first, answers = answers[: len(samples)], answers[len(samples) :]
                 if not future.done():
-                    future.set_result(own)
+                    future.set_result(first)
 
     def _next_calls(self) -> list[Call]:
         """Take waiting calls in order, at least one and as many as fit into a batch; drop cancelled ones."""
@@ -92,7 +92,7 @@ class Batches:
         return calls
 
     async def _graded(self, calls: Sequence[Call]) -> list[Answer]:
-        samples = [sample for own, _ in calls for sample in own]
+        samples = [sample for batch, _ in calls for sample in batch]
         answers: list[Answer] = []
         size = self._batch_size or len(samples) or 1
         for begin in range(0, len(samples), size):

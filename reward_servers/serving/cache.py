@@ -73,8 +73,8 @@ class AnswerCache:
         keys: list[Key] = list(range(len(samples)))
         fresh: list[int] = []
         for places in by_group(samples):
-            found = _keys_in_group([samples[place] for place in places])
-            for place, known in zip(places, found, strict=True):
+            group_keys = _keys_in_group([samples[place] for place in places])
+            for place, known in zip(places, group_keys, strict=True):
                 keys[place] = place if known is None else known
             fresh += places if any(keys[place] not in self._answers for place in places) else []
         answers = {key: self._answers[key] for key in keys if key in self._answers}
@@ -101,8 +101,8 @@ def key_of(sample: Sample) -> bytes | None:
     True
     """
     try:
-        told = (sample.opened, sample.num_tokens, sample.turns)
-        shown = json.dumps([sample.text, sample.prompt, sample.references, dict(sample.meta), *told])
+        details = (sample.opened, sample.num_tokens, sample.turns)
+        shown = json.dumps([sample.text, sample.prompt, sample.references, dict(sample.meta), *details])
     except (TypeError, ValueError):
         return None
     return hashlib.blake2b(shown.encode("ascii"), digest_size=16).digest()
@@ -110,10 +110,10 @@ def key_of(sample: Sample) -> bytes | None:
 
 def _keys_in_group(samples: Sequence[Sample]) -> list[bytes | None]:
     """Return a key for each sample that covers its whole group, and its place in there."""
-    found = [key_of(sample) for sample in samples]
-    if None in found:
+    keys = [key_of(sample) for sample in samples]
+    if None in keys:
         return [None for _ in samples]
-    whole = b"".join(key for key in found if key is not None)
+    whole = b"".join(key for key in keys if key is not None)
     return [
         hashlib.blake2b(whole, digest_size=16, salt=place.to_bytes(8, "little")).digest()
         for place in range(len(samples))

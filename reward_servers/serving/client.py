@@ -36,8 +36,8 @@ from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 
 logger = logging.getLogger(__name__)
 
-BACK_OFF_S = 0.25  # before the first retry; doubles each time
-CLOSE_S = 5.0  # for calls under way to end, when the client closes
+BACK_OFF_S = 0.25  # wait before the first retry; doubles each time
+CLOSE_S = 5.0  # time for calls under way to end, when the client closes
 QUEUE_POLL_S = 0.05
 WARN_EVERY_S = 2.0
 
@@ -97,9 +97,9 @@ class RemoteServer:
 
             async def ask(places: Sequence[int]) -> None:
                 nonlocal left
-                asked = [samples[place] for place in places]
+                batch = [samples[place] for place in places]
                 with timeline.span_beside("call", f"calls {self._name}"):
-                    scored: Scored = await self._call(self._handle.score.remote, asked, is_patient=True)
+                    scored: Scored = await self._call(self._handle.score.remote, batch, is_patient=True)
                 timeline.receive(scored.process, scored.spans)
                 left -= len(places)
                 self._count(scored)
@@ -155,7 +155,7 @@ class RemoteServer:
     async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         """Return the answer in each text, or None if the grader finds no answers; errors as for `score`."""
         size = self._settings.batch_size
-        found: list[str | None] = []
+        all_answers: list[str | None] = []
         traits = await self._own_traits() if self._kind == "reward" else None
         # A coroutine's deadlines are of its scores; it finds answers in a thread.
         is_patient = traits is not None and traits.ends_by_itself and not traits.is_coroutine
@@ -165,10 +165,10 @@ class RemoteServer:
             )
             if some is None:
                 return None
-            found += some
-        return found
+            all_answers += some
+        return all_answers
 
-    async def _call(self, ask: Ask, *given: Sequence[Any], is_patient: bool = False) -> Any:
+    async def _call(self, ask: Ask, *batches: Sequence[Any], is_patient: bool = False) -> Any:
         """Call until there is an answer, within `timeout_s` unless the replica measures its time itself."""
         timeout_s = self._patience_s if is_patient else self._settings.timeout_s
         problem = ""
@@ -178,16 +178,16 @@ class RemoteServer:
                 await asyncio.sleep(BACK_OFF_S * 2 ** (attempt - 1))
             try:
                 if self._refuse_when_full:
-                    return await asyncio.wait_for(self._answer(ask, given), timeout_s)
+                    return await asyncio.wait_for(self._answer(ask, batches), timeout_s)
                 self.replica_count.refresh()
                 async with self._slots:
-                    return await asyncio.wait_for(self._answer(ask, given), timeout_s)
+                    return await asyncio.wait_for(self._answer(ask, batches), timeout_s)
             except TimeoutError as error:
                 problem = f"no answer within {error.args[0] if error.args else timeout_s:g} s"
             except (RayError, RayServeException) as error:
                 self.is_lost = True
                 problem = f"replica lost ({type(error).__name__})"
-        num_samples = sum(len(samples) for samples in given)
+        num_samples = sum(len(samples) for samples in batches)
         raise RewardError(
             f"{self._name}: {problem}, {self._retries + 1} times in a row, for {num_samples} samples. "
             "See its replica's log, or raise reward_servers.retries or its timeout_s"
@@ -204,15 +204,15 @@ class RemoteServer:
             self._warned_at = time.monotonic()
             logger.warning("%s: %s", self._name, what)
 
-    async def _answer(self, ask: Ask, given: Sequence[Sequence[Any]]) -> Any:
+    async def _answer(self, ask: Ask, batches: Sequence[Sequence[Any]]) -> Any:
         while True:
-            response = ask(*(list(samples) for samples in given))
+            response = ask(*(list(samples) for samples in batches))
             try:
-                found = await response
+                reply = await response
                 self.is_lost = False
-                if isinstance(found, Late):
-                    raise TimeoutError(found.after_s)
-                return found
+                if isinstance(reply, Late):
+                    raise TimeoutError(reply.after_s)
+                return reply
             except asyncio.CancelledError:
                 response.cancel()  # so that the replica does not go on in vain
                 raise
@@ -257,10 +257,10 @@ class RewardClient:
 
     def take_counts(self) -> dict[str, float]:
         """Return what the rewards have counted since the last call: {"reward/judge/tokens": 812.0}."""
-        found: dict[str, float] = {}
+        counts: dict[str, float] = {}
         for part, server in zip(self._parts, self._servers, strict=True):
-            found |= {f"reward/{part.label}/{name}": count for name, count in server.take_counts().items()}
-        return found
+            counts |= {f"reward/{part.label}/{name}": count for name, count in server.take_counts().items()}
+        return counts
 
     def scoring(self) -> Scoring:
         """Return how far scoring has come, and which rewards lost a replica or still have work."""
@@ -336,8 +336,8 @@ def find_answers(
     """
 
     async def ask(kind: str, part: Part) -> list[str | None] | None:
-        own = settings.for_label(part.label)
-        return await RemoteServer(kind, part.label, own, settings.retries).answers(texts)
+        server_settings = settings.for_label(part.label)
+        return await RemoteServer(kind, part.label, server_settings, settings.retries).answers(texts)
 
-    found = (asyncio.run(ask(kind, part)) for kind, part in graders)
-    return next((answers for answers in found if answers is not None), None)
+    by_grader = (asyncio.run(ask(kind, part)) for kind, part in graders)
+    return next((answers for answers in by_grader if answers is not None), None)

@@ -50,15 +50,15 @@ def _watch(settings: RewardServersSettings, warn: Callable[[str], None], is_over
             ray.kill(controller, no_restart=False)
             warn(
                 f"Serve's controller gave no sign of life for {current[1]:g} s; "
-                f"reward_servers.{current[0]}= allows for more. Another one starts"
+                f"raise reward_servers.{current[0]}. Another one starts"
             )
             current = start
 
 
-def _answers(asked: "ray.ObjectRef[None]", limit_s: float, is_over: threading.Event) -> bool:
+def _answers(answer: "ray.ObjectRef[None]", limit_s: float, is_over: threading.Event) -> bool:
     """Return whether an answer came in time, or the watch is over."""
     deadline = time.monotonic() + limit_s
-    while not ray.wait([asked], timeout=ASK_EVERY_S)[0]:
+    while not ray.wait([answer], timeout=ASK_EVERY_S)[0]:
         if is_over.is_set():
             return True
         if time.monotonic() > deadline:

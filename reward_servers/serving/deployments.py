@@ -11,7 +11,7 @@ from ray.serve.exceptions import RayServeException
 
 from contracts.errors import InputError
 
-COUNT_EVERY_S = 2.0  # between counts of the replicas, which `whetstone scale` may change
+COUNT_EVERY_S = 2.0  # seconds between counts of the replicas, which `whetstone scale` may change
 
 
 def deployment_name(kind: str, label: str) -> str:
@@ -78,6 +78,6 @@ class ReplicaCount:
         self._counting = asyncio.create_task(self._count())
 
     async def _count(self) -> None:
-        found = await asyncio.to_thread(num_replicas, self._kind, self._label)
-        if found:
-            await self._on_count(found)
+        count = await asyncio.to_thread(num_replicas, self._kind, self._label)
+        if count:
+            await self._on_count(count)

@@ -14,7 +14,7 @@ from contracts.network.http_guard import guard
 from contracts.scores import Answer, Grade, MetricValue, Sample
 from contracts.secrets.redaction import redact
 
-MOST_BYTES = 16 * 2**20  # of a request's body: some ten thousand samples
+MOST_BYTES = 16 * 2**20  # the largest body: some ten thousand samples
 BEARER = HTTPBearer(auto_error=False, description="the service's token")
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"description": "the header Host names another service"},
@@ -145,8 +145,8 @@ def http_app(
 
     @app.post("/metric/{label}", **_takes_samples())
     async def metric(label: str, request: Request) -> MetricsBody:
-        found = await _known("metric", label, metrics).compute(await _samples(request))
-        return MetricsBody(metrics={key: _metric_body(value) for key, value in found.items()})
+        values = await _known("metric", label, metrics).compute(await _samples(request))
+        return MetricsBody(metrics={key: _metric_body(value) for key, value in values.items()})
 
     app.add_exception_handler(RewardError, _answer_with_reason)
     return guard(app, host, key, most_bytes=MOST_BYTES, remedy="send fewer samples at a time")
@@ -156,7 +156,7 @@ def _takes_samples() -> dict[str, Any]:
     """Return the description of a route whose body is read by hand."""
     schema = SamplesBody.model_json_schema(ref_template="#/components/schemas/{model}")
     schema = _inlined(schema, schema.pop("$defs"))
-    said = {
+    descriptions = {
         404: "no reward or metric has this label",
         413: f"the body has more than {MOST_BYTES} bytes",
         422: "the body does not fit the schema, or the samples can't be measured",
@@ -166,7 +166,7 @@ def _takes_samples() -> dict[str, Any]:
         "openapi_extra": {
             "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
         },
-        "responses": {code: {"description": text} for code, text in said.items()},
+        "responses": {code: {"description": text} for code, text in descriptions.items()},
     }
 
 
@@ -218,7 +218,7 @@ def _metric_body(value: MetricValue) -> MetricBody:
 
 
 async def _answer_with_reason(request: Request, error: Exception) -> JSONResponse:
-    said = {"detail": redact(str(error))}
+    body = {"detail": redact(str(error))}
     if isinstance(error, QueueFull):
-        return JSONResponse(said, status_code=503, headers={"Retry-After": "1"})
-    return JSONResponse(said, status_code=422 if isinstance(error, NotMeasurable) else 500)
+        return JSONResponse(body, status_code=503, headers={"Retry-After": "1"})
+    return JSONResponse(body, status_code=422 if isinstance(error, NotMeasurable) else 500)

@@ -63,8 +63,8 @@ def objects_published() -> Iterator[None]:
 def _fetched(name: str) -> bytes | None:
     if not internal_kv._internal_kv_initialized():
         return None
-    found: bytes | None = internal_kv._internal_kv_get(name, namespace=_part_of_store())
-    return found
+    stored: bytes | None = internal_kv._internal_kv_get(name, namespace=_part_of_store())
+    return stored
 
 
 def _part_of_store() -> str:

@@ -31,7 +31,7 @@ Outcome = tuple[dict[str, MetricValue] | None, str | None]
 class Traits:
     """Way in which a reward wants to be called."""
 
-    scores_groups: bool  # with all samples of a prompt at once
+    scores_groups: bool  # it gets all samples of a prompt at once
     is_coroutine: bool
     ends_by_itself: bool  # its calls have deadlines of their own, in place of `timeout_s`
 
@@ -46,7 +46,7 @@ class Scored:
     answers: list[Answer]
     num_cached: int
     counts: Counts = field(default_factory=dict)
-    spans: tuple[Span, ...] = ()  # of the replica's timeline
+    spans: tuple[Span, ...] = ()  # the replica's timeline
     process: str = ""  # the replica's name
 
 

@@ -1,1 +1,1 @@
-"""Words, sentences and references, and counts in them, without models."""
+"""Words, sentences, references and their counts, without models."""

@@ -21,8 +21,8 @@ def common_length(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
 def common_positions(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[int]:
     """Return the positions in `left` of one longest common subsequence, last position first.
 
-    If there are several, choose as rouge-score and ROUGE-1.5.5 do, which walk back through the table: where
-    both ways are equally good, go along `left`.
+    Among several, choose like rouge-score and ROUGE-1.5.5, which walk back through the table. If both ways
+    are equally good, go along `left`.
 
     >>> common_positions("a b a c".split(), "a c a".split())
     [2, 0]
@@ -53,7 +53,7 @@ def edit_distance(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
     if not left:
         return len(right)
     places, ones, last = _places(left), (1 << len(left)) - 1, 1 << (len(left) - 1)
-    plus, minus, distance = ones, 0, len(left)  # bits where a column grows, and where it falls
+    plus, minus, distance = ones, 0, len(left)  # bits at which a column grows, and at which it falls
     for item in right:
         here = places.get(item, 0)
         diagonal = (((here & plus) + plus) ^ plus) | here | minus

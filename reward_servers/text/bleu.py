@@ -1,11 +1,12 @@
-"""BLEU over all texts together, on words between blanks and without smoothing, as NLTK or RL4LMs counts it.
+"""BLEU over all texts together, on words between blanks, unsmoothed, as in NLTK or RL4LMs.
 
     BLEU = exp(min(0, 1 - r / c)) · (Π matches_n / ngrams_n)^(1 / orders)
 
-c is the length of all texts, r that of their references. The variants and sacrebleu differ in two points:
+c is the length of all texts, r the length of their references. The variants and sacrebleu differ in two
+points:
 
               a text's part of r                      n-grams of a text of fewer than n words
-    nltk      the reference nearest in length         1, which nothing matches
+    nltk      the reference nearest in length         1 without a match
     rl4lms    the shortest reference                  0
     sacrebleu the reference nearest in length         0
 
@@ -49,14 +50,14 @@ def bleu(pairs: Iterable[tuple[Words, Sequence[Words]]], max_order: int, variant
 
 
 def _target_length(length: int, lengths: Sequence[int], variant: Variant) -> int:
-    """Return a text's summand of r; of two references equally near in length, take the shorter one."""
+    """Return a text's summand of r; prefer the shorter of two references equally near in length."""
     if variant == "rl4lms":
         return min(lengths)
-    return min(lengths, key=lambda each: (abs(each - length), each))
+    return min(lengths, key=lambda candidate: (abs(candidate - length), candidate))
 
 
 def _most(references: Sequence[Words], order: int) -> Counter[Ngram]:
-    """Return each n-gram's count in the reference that has it most often."""
+    """Return each n-gram's highest count in a reference."""
     most: Counter[Ngram] = Counter()
     for words in references:
         most |= ngram_counts(words, order)

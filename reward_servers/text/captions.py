@@ -1,10 +1,10 @@
-"""Tokenizers of captions, the same as for published values of CIDEr and SPICE.
+"""Caption tokenizers, as for published values of CIDEr and SPICE.
 
 ptb         the COCO evaluation's words, by NLTK: lower-cased Penn Treebank tokens without punctuation, unless
             a text has no others; single characters of scripts without blanks
 coco        exactly the COCO evaluation's words, by its Java program
 spacy       RL4LMs' and CommonGen's words: spaCy's English tokens with letter case and punctuation
-whitespace  words between blanks, for texts that are tokenized already
+whitespace  words between blanks, for tokenized texts
 """
 
 import re
@@ -27,7 +27,7 @@ Words = list[str]
 Captions = tuple[Words, list[Words]]  # the words of a text, and of each of its references
 
 REQUIRES: dict[Tokenizer, tuple[str, ...]] = {"coco": ("java", CAPTIONS), "spacy": ("spacy",)}
-# The COCO evaluation drops these after its tokenizer; brackets stay, as they do there.
+# The COCO evaluation drops these after its tokenizer, but keeps brackets.
 PUNCTUATION = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", ";", "-", "--", "..."))
 # The Java program reads each of these signs as its plain form; NLTK's rules do not.
 BLANKS = re.compile(r"[^\S\n]|[\u180e\u200b\u200d\u2060\ufeff]")  # the second group is invisible
@@ -68,7 +68,7 @@ def captions_of(samples: Sequence[Sample], name: str, tokenizer: Tokenizer) -> l
     Raises:
         InputError: a sample has no reference.
     """
-    texts = [each for sample in samples for each in (sample.text, *references_of(sample, name))]
+    texts = [text for sample in samples for text in (sample.text, *references_of(sample, name))]
     words = iter(caption_words(texts, tokenizer))
     return [(next(words), [next(words) for _ in sample.references]) for sample in samples]
 
@@ -81,7 +81,7 @@ def _ptb_words(text: str) -> Words:
 
 
 def _spacy_words(text: str) -> Words:
-    # A token can hold blanks, at which RL4LMs splits it once more.
+    # RL4LMs splits a token again at its blanks.
     return [word for token in _english()(text) for word in token.text.split()]
 
 
@@ -102,14 +102,14 @@ def _java_words(texts: Sequence[str]) -> list[Words]:
             raise RewardError(
                 f"the COCO evaluation's tokenizer took longer than {JAVA_SECONDS:g} s over {len(texts)} texts"
             ) from None
-    found = ended.stdout.decode("utf-8", "replace").split("\n")
-    if ended.returncode != 0 or len(found) < len(texts):
-        told = ended.stderr.decode("utf-8", "replace").strip()[-500:]
+    printed = ended.stdout.decode("utf-8", "replace").split("\n")
+    if ended.returncode != 0 or len(printed) < len(texts):
+        errors = ended.stderr.decode("utf-8", "replace").strip()[-500:]
         raise RewardError(
-            f"the COCO evaluation's tokenizer ended with code {ended.returncode} and {len(found)} lines for "
-            f"{len(texts)} texts: {told}"
+            f"the COCO evaluation's tokenizer ended with code {ended.returncode} and {len(printed)} lines "
+            f"for {len(texts)} texts: {errors}"
         )
-    return [[word for word in line.split() if word not in PUNCTUATION] for line in found[: len(texts)]]
+    return [[word for word in line.split() if word not in PUNCTUATION] for line in printed[: len(texts)]]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""CIDEr-D: the agreement of a text with several references, in which rare n-grams count most.
+"""CIDEr-D, a text's agreement with several references, in which rare n-grams count most.
 
 Vedantam, Zitnick & Parikh, "CIDEr: Consensus-based Image Description Evaluation" (CVPR 2015), section 4, as
 its authors' COCO evaluation code computes it:
@@ -35,7 +35,7 @@ class DocumentFrequencies:
 
 
 def document_frequencies(reference_sets: Iterable[Sequence[Words]]) -> DocumentFrequencies:
-    """Count in how many sets of references each n-gram occurs; a set is one document.
+    """Count the sets of references with each n-gram; a set is one document.
 
     >>> found = document_frequencies([[["a", "b"], ["a"]], [["a"]]])
     >>> found.counts[("a",)], found.counts[("a", "b")], found.num_documents
@@ -52,14 +52,14 @@ def document_frequencies(reference_sets: Iterable[Sequence[Words]]) -> DocumentF
 
 
 def cider(text: Words, references: Sequence[Words], frequencies: DocumentFrequencies) -> float:
-    """Return CIDEr-D, 0 to 10. With a single set of references every weight is 0, and so is the value."""
-    own = _vectors(text, frequencies)
+    """Return CIDEr-D, 0 to 10. With a single set of references every weight and the value are 0."""
+    vectors = _vectors(text, frequencies)
     total = 0.0
     for reference in references:
         other = _vectors(reference, frequencies)
         gap = max(0, len(text) - 1) - max(0, len(reference) - 1)
         closeness = math.exp(-(gap**2) / (2 * SIGMA**2))
-        total += closeness * sum(map(_similarity, own, other)) / len(ORDERS)
+        total += closeness * sum(map(_similarity, vectors, other)) / len(ORDERS)
     return 10.0 * total / len(references)
 
 
@@ -70,13 +70,14 @@ def _vectors(words: Words, frequencies: DocumentFrequencies) -> list[dict[Ngram,
     ]
 
 
-def _similarity(own: Mapping[Ngram, float], other: Mapping[Ngram, float]) -> float:
+def _similarity(vector: Mapping[Ngram, float], other: Mapping[Ngram, float]) -> float:
     """Return the cosine; an n-gram counts at most as much as in the reference."""
-    norms = _norm(own) * _norm(other)
+    norms = _norm(vector) * _norm(other)
     if norms == 0.0:
         return 0.0
     return (
-        sum(min(value, other[ngram]) * other[ngram] for ngram, value in own.items() if ngram in other) / norms
+        sum(min(value, other[ngram]) * other[ngram] for ngram, value in vector.items() if ngram in other)
+        / norms
     )
 
 

@@ -1,6 +1,6 @@
 """Moses' detokenizer for English, which removes blanks between tokens.
 
-ToTTo's evaluation script runs it over texts and tables before it counts words. Koehn et al., "Moses: Open
+ToTTo's evaluation script applies it to texts and tables before it counts words. Koehn et al., "Moses: Open
 Source Toolkit for Statistical Machine Translation" (ACL 2007), `scripts/tokenizer/detokenizer.perl -l en`.
 """
 
@@ -20,7 +20,7 @@ CJK = ((0x2E80, 0xA4CF), (0xA840, 0xA87F), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (
 
 
 def detokenized(line: str) -> str:
-    """Return a line with its tokens joined; leave a line that is a single tag unchanged.
+    """Join a line's tokens; keep a line that is a single tag.
 
     >>> detokenized("the man 's film ( 1990 ) , ' the jones ' house '")
     "the man's film (1990), 'the jones' house '"

@@ -7,7 +7,7 @@ Ngram = tuple[str, ...]
 
 
 def ngram_counts(words: Sequence[str], order: int) -> Counter[Ngram]:
-    """Return the number of times that each sequence of `order` neighbouring words occurs.
+    """Count each sequence of `order` neighbouring words.
 
     >>> ngram_counts(["a", "b", "a", "b"], 2)
     Counter({('a', 'b'): 2, ('b', 'a'): 1})

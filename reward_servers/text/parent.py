@@ -1,4 +1,4 @@
-"""PARENT: precision and recall of a text that describes a table, against its references and the table.
+"""PARENT, precision and recall of a table's description against its references and the table.
 
 Dhingra et al., "Handling Divergent Reference Texts when Evaluating Table-to-Text Generation" (ACL 2019).
 For n-grams g of order 1 to 4, with w(g) the share of the words of g that occur in the table (equation 2):
@@ -8,9 +8,9 @@ For n-grams g of order 1 to 4, with w(g) the share of the words of g that occur 
     recall      = recall_ref^(1-λ) · recall_table^λ                                                        (5)
 
 The geometric mean joins the orders. recall_table is the mean over the cells of the share of a cell's words
-that the text holds in order (equation 7). λ is by default the share of the table that the reference leaves
-out: 1 - its own mean mention (section 3.4). Smoothing and corner cases follow the authors' published
-evaluation code, so that numbers compare.
+that the text holds in order (equation 7). λ defaults to the share of the table that the reference omits, 1 -
+its mean mention (section 3.4). Smoothing and corner cases follow the authors' published evaluation code, so
+numbers are comparable.
 """
 
 import math
@@ -29,7 +29,7 @@ Cells = Sequence[Words]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The values of PARENT, all in 0 to 1."""
+    """PARENT's values, all in 0 to 1."""
 
     precision: float
     recall: float
@@ -43,29 +43,29 @@ def parent(
     mentionable: Cells,
     lambda_weight: float | None = None,
 ) -> Parent:
-    """Return the values against that reference for which F1 is best.
+    """Return the values against the reference with the best F1.
 
     Args:
         table: the words of each cell that count as correct for precision.
-        mentionable: the cells that the text should mention, for recall; ToTTo's are the highlighted ones.
+        mentionable: the cells to mention, for recall; ToTTo's are the highlighted ones.
         lambda_weight: λ, the table's share of recall; None: computed from each reference.
     """
     in_table = frozenset(word for cell in table for word in cell)
-    asked = [cell for cell in mentionable if cell]
-    found = [_against(text, reference, in_table, asked, lambda_weight) for reference in references]
-    return max(found, key=lambda each: each.f1)
+    cells = [cell for cell in mentionable if cell]
+    candidates = [_against(text, reference, in_table, cells, lambda_weight) for reference in references]
+    return max(candidates, key=lambda candidate: candidate.f1)
 
 
 def _against(
-    text: Words, reference: Words, in_table: Collection[str], asked: Cells, lambda_weight: float | None
+    text: Words, reference: Words, in_table: Collection[str], cells: Cells, lambda_weight: float | None
 ) -> Parent:
     pairs = [_order(text, reference, order, in_table) for order in ORDERS]
     precision = _geometric_mean([precision for precision, _ in pairs], instead=0.0)
     from_reference = _geometric_mean([recall for _, recall in pairs], instead=SMOOTHING)
     recall = from_reference
-    if asked:
-        weight = 1.0 - mean_mention(asked, reference) if lambda_weight is None else lambda_weight
-        recall = from_reference ** (1.0 - weight) * (mean_mention(asked, text) or SMOOTHING) ** weight
+    if cells:
+        weight = 1.0 - mean_mention(cells, reference) if lambda_weight is None else lambda_weight
+        recall = from_reference ** (1.0 - weight) * (mean_mention(cells, text) or SMOOTHING) ** weight
     return Parent(precision, recall, 2.0 * precision * recall / (precision + recall + 1e-8))
 
 
@@ -80,18 +80,18 @@ def mean_mention(cells: Cells, text: Words) -> float:
 
 def _order(text: Words, reference: Words, order: int, in_table: Collection[str]) -> tuple[float, float]:
     """Return precision and recall of one order."""
-    own, other = ngram_counts(text, order), ngram_counts(reference, order)
+    counts, other = ngram_counts(text, order), ngram_counts(reference, order)
     covered = 0.0
-    for ngram, count in own.items():
+    for ngram, count in counts.items():
         in_reference = min(1.0, other[ngram] / count)
         covered += count * (in_reference + (1.0 - in_reference) * _entailment(ngram, in_table))
-    precision = covered / own.total() if own else 0.0
-    asked = recalled = 0.0
+    precision = covered / counts.total() if counts else 0.0
+    wanted = recalled = 0.0
     for ngram, count in other.items():
         weight = count * _entailment(ngram, in_table)
-        asked += weight
-        recalled += weight * min(1.0, own[ngram] / count)
-    return precision, recalled / asked if asked else 1.0
+        wanted += weight
+        recalled += weight * min(1.0, counts[ngram] / count)
+    return precision, recalled / wanted if wanted else 1.0
 
 
 def _entailment(ngram: Ngram, in_table: Collection[str]) -> float:

@@ -1,4 +1,4 @@
-"""First names for PersonX, PersonY and PersonZ, the same ones for the same event."""
+"""First names for PersonX, PersonY and PersonZ, always the same for an event."""
 
 import hashlib
 import random
@@ -32,4 +32,4 @@ def with_names(text: str, names: Mapping[str, str]) -> str:
     >>> with_names("PersonX pays person y's rent", {"PersonX": "Mei", "PersonY": "Tom"})
     "Mei pays Tom's rent"
     """
-    return PERSON.sub(lambda found: names.get(f"Person{found[1].upper()}", found[0]), text)
+    return PERSON.sub(lambda match: names.get(f"Person{match[1].upper()}", match[0]), text)

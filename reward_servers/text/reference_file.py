@@ -1,4 +1,4 @@
-"""Read sets of reference texts from JSON Lines, for rewards that need more than a batch's own references."""
+"""Read sets of reference texts from JSON Lines, for rewards that need more than a batch's references."""
 
 import json
 from pathlib import Path
@@ -19,10 +19,12 @@ def read_reference_sets(file: str) -> list[list[str]]:
         lines = Path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: can't be read as text: {error}; {EXPECTED}") from None
-    found = [_references(line, f"{file}, line {n}") for n, line in enumerate(lines, start=1) if line.strip()]
-    if not found:
+    reference_sets = [
+        _references(line, f"{file}, line {n}") for n, line in enumerate(lines, start=1) if line.strip()
+    ]
+    if not reference_sets:
         raise InputError(f"{file}: is empty; {EXPECTED}")
-    return found
+    return reference_sets
 
 
 def _references(line: str, where: str) -> list[str]:

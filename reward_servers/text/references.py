@@ -1,4 +1,4 @@
-"""The references of samples, in the shapes that libraries expect."""
+"""Samples' references in the libraries' shapes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def reference_streams(samples: Sequence[Sample], name: str) -> list[list[str | N
 
 
 def with_blanks(sample: Sample) -> Sample:
-    """Return the sample with blanks around the characters of scripts that have none.
+    """Return the sample with blanks around characters of scripts without blanks.
 
     >>> with_blanks(Sample("公园。", references=("去公园", "a park"))).references
     (' 去  公  园 ', 'a park')
@@ -45,10 +45,10 @@ def with_blanks(sample: Sample) -> Sample:
 
 
 def printed_references(sample: Sample, name: str) -> str:
-    """Return all references as Python prints a list of them.
+    """Return all references as Python's printed list.
 
-    RL4LMs compares with this text: the metric scripts of `datasets` 2.5.1 declare one string for the
-    references, and convert the given list to it, with brackets and quotes.
+    RL4LMs compares with this text, because the metric scripts of `datasets` 2.5.1 declare one string for the
+    references, and convert the list to a string with brackets and quotes.
 
     >>> printed_references(Sample("", references=("a cat", "dogs")), "meteor_rl4lms_compat")
     "['a cat', 'dogs']"

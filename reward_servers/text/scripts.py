@@ -7,7 +7,7 @@
                                                  blanks between words
     a text without letters and digits            its signs: emoji, punctuation
 
-Signs beside letters are no words. Plain English has the same words as ever.
+Signs beside letters are no words. Plain English has its usual words.
 """
 
 import re
@@ -31,7 +31,7 @@ ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 
 def spaced(text: str) -> str:
-    """Return the text with blanks around the characters of scripts that have none; other texts as they are.
+    """Put blanks around characters of scripts without blanks; keep other texts.
 
     >>> spaced("我们去公园，OK？").split(), spaced("We go. Идём.")
     (['我', '们', '去', '公', '园', '，', 'OK', '？'], 'We go. Идём.')
@@ -51,7 +51,7 @@ def words_of(text: str) -> list[str]:
 
 
 def words_or_signs(text: str) -> list[str]:
-    """Return the words; of a text without any its signs, so that equal texts have something in common.
+    """Return the words, or the signs of a text without words, so that equal texts share something.
 
     >>> words_or_signs("Hm... 🎉"), words_or_signs("🎉 ...")
     (['hm'], ['🎉', '.', '.', '.'])
@@ -60,10 +60,10 @@ def words_or_signs(text: str) -> list[str]:
 
 
 def check_latin(text: str, reader: str, instead: str) -> None:
-    """Refuse a text of which a library that reads a to z and digits alone would see nothing.
+    """Refuse a text without a to z and digits, for libraries that see nothing else.
 
     Raises:
-        InputError: the text has letters, and none of these.
+        InputError: the text has only other letters.
     """
     if WORD.search(text) and not ASCII_WORD.search(text.lower()):
         raise InputError(

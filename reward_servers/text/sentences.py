@@ -1,4 +1,4 @@
-"""Splitting of English text into sentences by rules alone, without a model."""
+"""Split English text into sentences by rules, without a model."""
 
 import re
 
@@ -22,26 +22,26 @@ def sentences(text: str) -> list[str]:
 
     A blank line ends a sentence, and so does an end mark before a blank. Exceptions are known abbreviations,
     initials, and an ellipsis before a lower-case letter. RL4LMs uses NLTK's Punkt, which has learned
-    abbreviations from newspapers: it knows rarer ones, and ends a sentence at "Inc." if the next word often
-    begins one.
+    abbreviations from newspapers. It knows rarer ones, and ends a sentence at "Inc." if the next word often
+    begins a sentence.
 
     >>> sentences('Dr. J. Smith came. "Did he?" well... he left at 5.30.')
     ['Dr. J. Smith came.', '"Did he?"', 'well... he left at 5.30.']
     """
-    found: list[str] = []
+    pieces: list[str] = []
     for paragraph in PARAGRAPH.split(text):
         start = 0
         for end in END.finditer(paragraph):
             sentence = paragraph[start : end.end()].strip()
             if not _goes_on(sentence, paragraph[end.end() :].lstrip()[:1]):
-                found.append(sentence)
+                pieces.append(sentence)
                 start = end.end()
-        found.append(paragraph[start:].strip())
-    return [sentence for sentence in found if sentence]
+        pieces.append(paragraph[start:].strip())
+    return [sentence for sentence in pieces if sentence]
 
 
 def _goes_on(sentence: str, next_letter: str) -> bool:
-    """Return whether the sentence goes on after this end mark."""
+    """Return whether the sentence continues after this end mark."""
     if sentence.endswith(("...", "…")):
         return next_letter.islower()
     words = sentence[:-1].split()

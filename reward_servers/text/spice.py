@@ -1,4 +1,4 @@
-"""SPICE by its authors' Java program: the agreement of two captions' objects, attributes and relations.
+"""SPICE by its authors' Java program, the agreement of captions' objects, attributes and relations.
 
 Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation" (ECCV 2016). The jar comes with
 pycocoevalcap, the parser's models come from Stanford; see `requirements.py`.
@@ -29,11 +29,11 @@ OPEN = (
     "--add-opens=java.base/java.math=ALL-UNNAMED",
     "--add-opens=java.base/java.util=ALL-UNNAMED",
 )
-MAX_CHARACTERS = 2000  # of a caption; the parser takes minutes over a text of pages
+MAX_CHARACTERS = 2000  # limit of a caption; the parser takes minutes over a text of pages
 
 
 class Spice:
-    """A runner of SPICE's program.
+    """Runner of SPICE's program.
 
     Example: `Spice(memory_gb=8, timeout_s=600).score([Sample("a cat", references=("a cat",))])`
     """
@@ -59,10 +59,10 @@ class Spice:
         folder = spice_folder()
         assert folder is not None  # a requirement
         with tempfile.TemporaryDirectory(prefix="spice-") as scratch:
-            asked, answered = Path(scratch) / "in.json", Path(scratch) / "out.json"
-            asked.write_text(json.dumps(entries), encoding="utf-8")
+            input_file, output_file = Path(scratch) / "in.json", Path(scratch) / "out.json"
+            input_file.write_text(json.dumps(entries), encoding="utf-8")
             command = ["java", *OPEN, f"-Xmx{self._memory_gb}G", "-jar", JAR]
-            command += [str(asked), "-out", str(answered), "-silent"]
+            command += [str(input_file), "-out", str(output_file), "-silent"]
             try:
                 ended = subprocess.run(
                     command, cwd=folder, capture_output=True, text=True, timeout=self._timeout_s, check=False
@@ -71,13 +71,13 @@ class Spice:
                 raise RewardError(
                     f"SPICE took longer than {self._timeout_s:g} s over {len(entries)} texts; raise timeout_s"
                 ) from None
-            if ended.returncode != 0 or not answered.exists():
+            if ended.returncode != 0 or not output_file.exists():
                 raise RewardError(f"SPICE ended with code {ended.returncode}: {ended.stderr.strip()[-500:]}")
-            return json.loads(answered.read_text(encoding="utf-8"))
+            return json.loads(output_file.read_text(encoding="utf-8"))
 
 
 def f_scores(answer: Any, count: int) -> list[float]:
-    """Return the F1 of each entry; an entry without any tuple has no F1 and counts as 0.
+    """Return the F1 of each entry; an entry without tuples counts as 0.
 
     Raises:
         RewardError: SPICE gave fewer answers than texts.
@@ -87,11 +87,11 @@ def f_scores(answer: Any, count: int) -> list[float]:
     >>> f_scores([half, nothing], 2)
     [0.0, 0.5]
     """
-    found = {int(entry["image_id"]): entry["scores"]["All"]["f"] for entry in answer}
-    lacking = [number for number in range(count) if number not in found]
+    f1s = {int(entry["image_id"]): entry["scores"]["All"]["f"] for entry in answer}
+    lacking = [number for number in range(count) if number not in f1s]
     if lacking:
-        raise RewardError(f"SPICE answered for {len(found)} of {count} texts")
-    values = [float("nan") if found[number] is None else float(found[number]) for number in range(count)]
+        raise RewardError(f"SPICE answered for {len(f1s)} of {count} texts")
+    values = [float("nan") if f1s[number] is None else float(f1s[number]) for number in range(count)]
     return [value if value == value else 0.0 for value in values]
 
 

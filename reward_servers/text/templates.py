@@ -1,4 +1,4 @@
-"""Templates that build a grader model's input from a sample's text, prompt, turns and meta data."""
+"""Build a grader model's input by a template from a sample's text, prompt, turns and meta data."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,26 +33,26 @@ def filled(template: str, sample: Sample, turn_templates: Sequence[str] = ()) ->
     Raises:
         InputError: the sample's meta data lacks a key.
     """
-    return PLACE.sub(lambda found: _value(found[1], sample, turn_templates), template)
+    return PLACE.sub(lambda match: _value(match[1], sample, turn_templates), template)
 
 
 def _value(place: str, sample: Sample, turn_templates: Sequence[str]) -> str:
     if place in ("text", "prompt"):
         return sample.text if place == "text" else sample.prompt
     key = "names" if place == "named_text" else place
-    if (found := sample.meta.get(key)) is None:
+    if (value := sample.meta.get(key)) is None:
         there = ", ".join(map(str, sample.meta)) or "none"
         raise InputError(f"the template's {{{place}}} needs meta data '{key}', and this sample has: {there}")
-    if place == "named_text" and isinstance(found, Mapping):
-        return with_names(sample.text, found)
-    if place == "turns" and isinstance(found, Sequence) and not isinstance(found, str):
+    if place == "named_text" and isinstance(value, Mapping):
+        return with_names(sample.text, value)
+    if place == "turns" and isinstance(value, Sequence) and not isinstance(value, str):
         return "".join(
             turn_templates[number % len(turn_templates)].replace("{turn}", str(turn))
-            for number, turn in enumerate(found)
+            for number, turn in enumerate(value)
         )
-    if not isinstance(found, str | int | float):
+    if not isinstance(value, str | int | float):
         raise InputError(
-            f"the template's {{{place}}} reads meta data '{key}'; got {found!r:.100}; expected a text or a "
+            f"the template's {{{place}}} reads meta data '{key}'; got {value!r:.100}; expected a text or a "
             "number"
         )
-    return str(found)
+    return str(value)

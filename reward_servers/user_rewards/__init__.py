@@ -1,1 +1,1 @@
-"""Rewards and metrics that a user wrote: their forms, their trial calls, and their sandbox."""
+"""Users' rewards and metrics: their forms, trial calls and sandbox."""

@@ -1,7 +1,7 @@
-"""Trial calls of a user's graders before anything runs, each in its own short-lived process.
+"""Trial calls of a user's graders before anything runs, each in a short-lived process.
 
-`whetstone plan` starts no servers and loads no grader into its own process. A grader that asks for a GPU or
-loads slowly is tried later, in its replica.
+`whetstone plan` starts no servers and loads no grader into its process. A grader that needs a GPU or loads
+slowly is tried later, in its replica.
 """
 
 import json
@@ -18,19 +18,19 @@ LOAD_S = 30.0  # a grader that loads longer is heavy, mostly a model
 def try_apart(
     rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings, trial: Trial
 ) -> list[str]:
-    """Try all of the user's own classes; return warnings.
+    """Try all the user's classes; return warnings.
 
     Raises:
         InputError: a class can't be made, or its answers are wrong.
     """
     kinds: tuple[tuple[Kind, Sequence[Part]], ...] = (("reward", rewards), ("metric", metrics))
-    told = []
+    warnings = []
     for kind, parts in kinds:
         for part in filter(is_tried, parts):
             verdict = _tried(kind, part, settings.for_label(part.label), trial.for_grader(kind, part.label))
             verdict.check()
-            told += [verdict.warning] if verdict.warning else []
-    return told
+            warnings += [verdict.warning] if verdict.warning else []
+    return warnings
 
 
 def _tried(kind: Kind, part: Part, settings: ServerSettings, trial: Trial) -> Verdict:
@@ -53,7 +53,7 @@ def _tried(kind: Kind, part: Part, settings: ServerSettings, trial: Trial) -> Ve
 
 
 def _is_json(trial: Trial) -> bool:
-    """Return whether the trial's samples stay the same when sent to another process as JSON."""
+    """Return whether the trial's samples survive a conversion to JSON."""
     try:
         rows = [row_of(sample) for sample in trial.samples]
     except RewardError:

@@ -1,10 +1,10 @@
-"""Arguments of a reward that a user wrote: the samples, or lists by name as other trainers pass them.
+"""Arguments of a user's reward: the samples, or lists by name like other trainers.
 
     def reward(samples)                        samples[i] has .text .prompt .references .meta .group
     def reward(prompts, completions, answer)   a list for each name, with an entry for each text
 
 A function with an argument `completions` has the second form. Each further name is a column of the prompts'
-meta data, or one of `FIELDS`. An argument with a default is left out where no sample has that column.
+meta data, or one of `FIELDS`. An argument with a default is omitted if no sample has that column.
 """
 
 import inspect
@@ -27,7 +27,7 @@ FIELDS: Mapping[str, Callable[[Sample], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Names of the lists that a reward takes.
+    """Names of a reward's lists.
 
     Example: `def reward(completions, answer, language="en", **rest)` has
     `Arguments(needed=("completions", "answer"), optional=("language",), takes_rest=True)`
@@ -39,11 +39,11 @@ class Arguments:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the names that must be columns of the meta data."""
+        """Return the names of required meta data columns."""
         return tuple(name for name in self.needed if name not in FIELDS)
 
     def lists(self, samples: Sequence[Sample]) -> dict[str, list[Any]]:
-        """Return the lists to pass for these samples; None stands where a sample lacks the column.
+        """Return the lists for these samples, with None for a sample's missing column.
 
         >>> samples = [Sample("4", "2 + 2?", meta={"answer": "4"}), Sample("Hm.", "Who?")]
         >>> Arguments(("completions", "answer")).lists(samples)
@@ -56,35 +56,35 @@ class Arguments:
         return {name: [_value(name, sample) for sample in samples] for name in names}
 
 
-def named_arguments(where: str, function: Any, given: Collection[str] = ()) -> Arguments | None:
-    """Return the names of the lists that a function or method takes; None if it takes the samples.
+def named_arguments(where: str, function: Any, options: Collection[str] = ()) -> Arguments | None:
+    """Return the names of a function's lists; None if it takes the samples.
 
     Args:
         where: the user's option, for messages.
-        given: options that the function already has.
+        options: the function's set options.
 
     Raises:
-        InputError: the function takes `completions`, and something that can't be passed by name.
+        InputError: the function takes `completions`, and an argument that can't be passed by name.
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C
         return None
     taken = signature.parameters.values()
-    if all(each.name != COMPLETIONS for each in taken):
+    if all(parameter.name != COMPLETIONS for parameter in taken):
         return None
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     rest = inspect.Parameter.VAR_KEYWORD
-    if any(each.kind not in (*by_name, rest) for each in taken):
+    if any(parameter.kind not in (*by_name, rest) for parameter in taken):
         shown = getattr(function, "__name__", type(function).__name__)
         raise InputError(
             f"{where}: got {shown}{signature}; expected arguments that can be given by name, such as "
             f"{shown}(prompts, completions, **columns)"
         )
-    named = [each for each in taken if each.kind in by_name and each.name not in given]
-    needed = tuple(each.name for each in named if each.default is each.empty)
-    optional = tuple(each.name for each in named if each.default is not each.empty)
-    return Arguments(needed, optional, any(each.kind is rest for each in taken))
+    named = [parameter for parameter in taken if parameter.kind in by_name and parameter.name not in options]
+    needed = tuple(parameter.name for parameter in named if parameter.default is parameter.empty)
+    optional = tuple(parameter.name for parameter in named if parameter.default is not parameter.empty)
+    return Arguments(needed, optional, any(parameter.kind is rest for parameter in taken))
 
 
 def _value(name: str, sample: Sample) -> Any:

@@ -1,10 +1,10 @@
-"""Calls of a reward that is a coroutine: some side by side, at most so many a second, failed ones again.
+"""Call a coroutine reward with limits of concurrency and rate, and repeat failed calls.
 
     calls ─▶ concurrency ─▶ rate ─▶ coroutine, at most timeout_s ─▶ answer
                  ▲                        │ raised, or took too long
                  └── a growing pause ◀────┘ at most `retries` times
 
-They run in an event loop of their own, in a thread: a coroutine that blocks its loop blocks nothing else.
+Calls run in a separate event loop in a thread, so a coroutine that blocks its loop blocks nothing else.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ Call = Callable[[], Awaitable[Result]]
 class Coroutines:
     """A loop for calls, within the limits of a server's settings.
 
-    The rate is that of all replicas together, so each has its share; `share_rate` says how many there are.
+    The rate applies to all replicas together; `share_rate` sets their number.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -42,17 +42,17 @@ class Coroutines:
         threading.Thread(target=self._loop.run_forever, name="reward-coroutines", daemon=True).start()
 
     def share_rate(self, num_replicas: int) -> None:
-        """Take one of so many equal shares of the rate; any thread may call this."""
+        """Take one equal share of the rate; any thread may call this."""
         self._pause_s = 0.0 if self._rate is None else num_replicas / self._rate
 
     @property
     def busy_s(self) -> float:
-        """Seconds since the oldest call under way began; far above the time-out if the loop is blocked."""
+        """Seconds since the oldest open call began; far above the time-out if the loop is blocked."""
         began = list(self._under_way.values())
         return time.monotonic() - min(began) if began else 0.0
 
     def submit(self, calls: Sequence[Call[Result]]) -> Future[list[Result | Exception]]:
-        """Make the calls; the future has each one's result, or the error of its last attempt, in order."""
+        """Make the calls; the future has each call's result or last error, in order."""
 
         async def all_of_them() -> list[Result | Exception]:
             return await asyncio.gather(*(self._persistently(call) for call in calls))
@@ -65,7 +65,7 @@ class Coroutines:
             attempt += 1
             try:
                 return await self._once(call)
-            except WhetstoneError as error:  # the grader's own word: another attempt would not change it
+            except WhetstoneError as error:  # the grader's verdict, which another attempt would not change
                 return error
             except TimeoutError:
                 error_or_late: Exception = RewardError(f"no answer within {self._timeout_s:g} s")
@@ -89,7 +89,7 @@ class Coroutines:
                 del self._under_way[token]
 
     async def _turn(self) -> None:
-        """Wait until the rate allows for another call."""
+        """Wait until the rate allows another call."""
         if not self._pause_s:
             return
         now = time.monotonic()

@@ -1,11 +1,11 @@
-"""Checks of one sample's score that is more than a number: numbers by token or turn, spans, a record.
+"""Check one sample's score: a number, numbers by token or turn, spans, or a record.
 
-    0.5                                    of the whole text
-    [0.0, 0.5, 1.0]                        one a token
-    [(0, 4, 0.5), (5, 9, 1.0)]             spans of characters
+    0.5                                    for the whole text
+    [0.0, 0.5, 1.0]                        for each token
+    [(0, 4, 0.5), (5, 9, 1.0)]             for spans of characters
     {"score": any of these, …}, Grade(…)   a record, with values and a comment
 
-All are JSON, where a span is a list of three.
+All are JSON; a span is a list of three.
 """
 
 import math
@@ -23,15 +23,15 @@ KEYS = (
     "values",
     "comment",
     "error",
-)  # of a record as JSON; `error` as `whetstone serve` has it
-NAME = re.compile(r"[A-Za-z0-9_\-./ ]{1,64}")  # what MLflow takes as a part of a metric's name
+)  # keys of a record as JSON; `error` as `whetstone serve` has it
+NAME = re.compile(r"[A-Za-z0-9_\-./ ]{1,64}")  # MLflow takes this as a part of a metric's name
 MOST_VALUES = 64
-LONGEST = 10_000  # characters of a comment, which every rollout carries along
+LONGEST = 10_000  # characters of a comment, which every rollout carries
 UNITS = {"token": "the model generated {} tokens", "turn": "the model gave {} answers"}
 
 
 class Misshapen(RewardError):
-    """A return value that is wrong for any samples: a fault of the grader itself."""
+    """A return value that is wrong for any samples, a fault of the grader."""
 
 
 def grade_of(value: Any, where: str) -> float | Grade | None:
@@ -43,8 +43,8 @@ def grade_of(value: Any, where: str) -> float | Grade | None:
     (1.0, Grade(score=(0.0, 1.0), values={}, comment='', by='token'), 1.0)
 
     Raises:
-        Misshapen: it is of another kind.
-        RewardError: a number is NaN or infinite, or a record says why there is no score.
+        Misshapen: the value has another kind.
+        RewardError: a number is NaN or infinite, or a record gives a reason for no score.
     """
     if value is None:
         return None
@@ -58,14 +58,13 @@ def grade_of(value: Any, where: str) -> float | Grade | None:
     if not isinstance(value.by, str) or value.by not in UNITS:
         raise Misshapen(f"{where} returned by={value.by!r}; expected 'token' or 'turn'")
     score = None if value.score is None else _score(value.score, where)
-    comment = value.comment if len(value.comment) <= LONGEST else value.comment[: LONGEST - 1] + "…"
-    grade = Grade(score, _values(value.values, where), comment, value.by)
+    grade = Grade(score, _values(value.values, where), _readable(value.comment), value.by)
     is_plain = not (isinstance(score, tuple) or grade.values or grade.comment)
     return score if is_plain else grade  # type: ignore[return-value]
 
 
 def misfit(value: float | Grade | None, sample: Sample) -> str | None:
-    """Return what of a score's places does not fit the sample; None if all does.
+    """Return the fault of a score's places for the sample; None if all fit.
 
     >>> misfit(Grade([1.0, 0.0]), Sample("a b c", num_tokens=3))
     'got 2 scores of tokens, and the model generated 3 tokens; expected one for each, sample.num_tokens'
@@ -106,7 +105,7 @@ def finite(value: Any, where: str) -> float:
 
 
 def shown(value: Any) -> str:
-    """Return the value's type, and as much of the value as fits a line."""
+    """Return the value's type, and the part of the value that fits a line."""
     if value is None or isinstance(value, type):
         return repr(value)
     text = " ".join(repr(value).split())
@@ -140,16 +139,16 @@ def _score(value: Any, where: str) -> float | tuple[float, ...] | tuple[Span, ..
     value = value.tolist() if len(getattr(value, "shape", ())) == 1 else value
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         return finite(value, where)
-    if value and all(_is_span(each) for each in value):
+    if value and all(_is_span(element) for element in value):
         return tuple(
             (_place(start, where), _place(end, where), finite(score, where)) for start, end, score in value
         )
-    if (wrong := next((each for each in value if _is_several(each)), None)) is not None:
+    if (wrong := next((element for element in value if _is_several(element)), None)) is not None:
         raise Misshapen(
             f"{where} returned {shown(value)}, in which {shown(wrong)} is neither a number nor a span; "
             "expected a number for each token, or spans (start, end, score)"
         )
-    return tuple(finite(each, where) for each in value)
+    return tuple(finite(number, where) for number in value)
 
 
 def _is_span(value: Any) -> bool:
@@ -157,7 +156,7 @@ def _is_span(value: Any) -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    """Return whether a value holds others; an array of no dimension is a number, although it can iterate."""
+    """Return whether a value holds others; a zero-dimensional array is a number."""
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 
 
@@ -166,6 +165,15 @@ def _place(value: Any, where: str) -> int:
     if not number.is_integer():
         raise Misshapen(f"{where} returned a span that begins or ends at {value}; expected a whole number")
     return int(number)
+
+
+def _readable(comment: str) -> str:
+    """Return a comment of at most `LONGEST` characters, with halves of surrogate pairs escaped.
+
+    A program's output, decoded in parts, can have such halves. JSON in UTF-8 and tokenizers reject them.
+    """
+    whole = comment[: LONGEST + 1].encode("utf-8", "backslashreplace").decode()
+    return whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
 
 
 def _values(values: Mapping[Any, Any], where: str) -> dict[str, float]:

@@ -12,7 +12,7 @@ NAMES = ("split", "model")
 
 
 def wanted_arguments(compute: Callable[..., Any] | None) -> tuple[str, ...]:
-    """Return which of `split` and `model` a metric takes: arguments of these names without a default.
+    """Return a metric's arguments `split` and `model` without a default.
 
     >>> wanted_arguments(lambda samples, model, split="": {})
     ('model',)
@@ -25,7 +25,7 @@ def wanted_arguments(compute: Callable[..., Any] | None) -> tuple[str, ...]:
 
 
 def check_metric_class(where: str, metric: type, wanted: Sequence[str]) -> None:
-    """Refuse a class whose `compute` takes other arguments than the samples and those of `wanted`.
+    """Refuse a class whose `compute` takes arguments beyond the samples and `wanted`.
 
     Raises:
         InputError: it does.
@@ -40,7 +40,7 @@ def check_metric_class(where: str, metric: type, wanted: Sequence[str]) -> None:
 
 
 def check_metric_function(where: str, name: str, function: Callable[..., Any]) -> None:
-    """Refuse a function that takes other arguments than the samples, `split` and `model`.
+    """Refuse a function with arguments beyond the samples, `split` and `model`.
 
     Raises:
         InputError: it does.

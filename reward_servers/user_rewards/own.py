@@ -1,11 +1,11 @@
-"""Rewards of a user's own, as people write them: a class, a function, or either as a coroutine.
+"""Users' rewards: a class, a function, or either as a coroutine.
 
     package.module:name ─┬─▶ a class ─────▶ itself
-    FILE.py:name         ├─▶ a function ──▶ a class of it, whose options are the arguments with a default
-    object:name@digest   └─▶ an object ───▶ a class of it: called if it can be, else its method is
+    FILE.py:name         ├─▶ a function ──▶ a class; its options are the arguments with a default
+    object:name@digest   └─▶ an object ───▶ a class that calls it or its method
 
-Each may take the samples, or lists by name (`user_rewards/arguments.py`). What such names ask of
-the data becomes the class's `needs_references` and `needs_meta`.
+Each may take the samples, or lists by name (`user_rewards/arguments.py`). The names set the class's
+`needs_references` and `needs_meta`.
 """
 
 import asyncio
@@ -21,8 +21,7 @@ from contracts.errors import InputError, did_you_mean
 from contracts.processes.python_files import is_file
 from contracts.scores import GROUPS, Metric, Reward, Sample
 from contracts.signatures import check_function, methods_of
-from reward_servers.metrics import METRICS
-from reward_servers.rewards import REWARDS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.settings import Part
 from reward_servers.user_rewards.arguments import FIELDS, Arguments, named_arguments
 from reward_servers.user_rewards.metric_arguments import (
@@ -40,7 +39,7 @@ METHODS = [method for protocol in PROTOCOLS.values() for method in methods_of(pr
 
 @dataclass(frozen=True, slots=True)
 class ScoreCall:
-    """A reward's `score` in one shape, however it was written.
+    """A reward's `score` in one shape.
 
     Example: `ScoreCall(lambda samples: [1.0 for _ in samples], is_coroutine=False)`
     """
@@ -62,7 +61,7 @@ def scoring_of(grader: Any) -> ScoreCall:
 
 
 def _awaited(call: Callable[[Sequence[Sample]], Any]) -> Callable[[Sequence[Sample]], Any]:
-    """Return a call that waits for a coroutine which only its result shows, as behind a decorator."""
+    """Return a call that waits if its result proves to be a coroutine, as behind a decorator."""
 
     async def result_of(answer: Awaitable[Any]) -> Any:
         return await answer
@@ -75,7 +74,7 @@ def _awaited(call: Callable[[Sequence[Sample]], Any]) -> Callable[[Sequence[Samp
 
 
 def settled(part: Part) -> Part:
-    """Return the part with a function's address as its name: the reward `function` has it as an option.
+    """Return the part with the option of the reward `function`, a function's address, as its name.
 
     >>> settled(Part(name="function", label="own", options={"function": "m.py:f", "k": 1})).name
     'm.py:f'
@@ -88,10 +87,10 @@ def settled(part: Part) -> Part:
 
 
 def find_grader(kind: str, name: str) -> type:
-    """Return the class of a reward or a metric; a function's is made for it.
+    """Return the class of a reward or a metric; make one for a function.
 
     Raises:
-        InputError: there is nothing of this name, its module does not import, or it takes other arguments.
+        InputError: the name is unknown, its module does not import, or it takes other arguments.
     """
     if ":" not in name:
         return find(kind, name, BUILT_IN[kind])
@@ -120,10 +119,10 @@ def find_grader(kind: str, name: str) -> type:
 
 
 def check_grader(kind: str, name: str, grader: type) -> None:
-    """Refuse a class whose method takes other arguments than it gets.
+    """Refuse a class whose method takes the wrong arguments.
 
     Raises:
-        InputError: the message says what was got, and what was expected.
+        InputError: it does; the message has the actual and the expected arguments.
     """
     if issubclass(grader, OfFunction) or (kind == "reward" and _arguments_of(f"{kind}={name}", grader)):
         return  # checked when it was found
@@ -134,23 +133,23 @@ def check_grader(kind: str, name: str, grader: type) -> None:
 
 
 def wanted_of(name: str) -> tuple[str, ...]:
-    """Return what a metric takes beside the samples: "split", "model", or both."""
+    """Return a metric's arguments beside the samples: "split", "model", or both."""
     metric: Any = find_grader("metric", name)
     return wanted_arguments(metric.function if issubclass(metric, OfFunction) else metric.compute)
 
 
 def scores_groups(grader: Any) -> bool:
-    """Return whether a reward wants all samples of a prompt in one call."""
+    """Return whether a reward needs all samples of a prompt in one call."""
     return getattr(grader, "scores", None) == GROUPS
 
 
 def wants_groups(parts: Iterable[Part]) -> bool:
-    """Return whether any of the rewards wants all samples of a prompt in one call."""
+    """Return whether any of the rewards needs all samples of a prompt in one call."""
     return any(unit_of(part) == GROUPS for part in parts)
 
 
 def unit_of(part: Part) -> str:
-    """Return what a call of a reward has: "groups"; "texts" for a coroutine, which gets one; or "batches"."""
+    """Return the unit of a reward's call: "groups", "texts" (a coroutine gets one), or "batches"."""
     grader: Any = find_grader("reward", settled(part).name)
     if scores_groups(grader):
         return GROUPS
@@ -159,7 +158,7 @@ def unit_of(part: Part) -> str:
 
 
 class OfFunction:
-    """A function as a reward or a metric; its class is made for it."""
+    """A class made for a function that is a reward or a metric."""
 
     function: ClassVar[Callable[..., Any]]
     method: ClassVar[str] = "score"
@@ -189,13 +188,13 @@ def _class_of(where: str, function: Any) -> type:
 
 
 def _shown(function: Any) -> str:
-    """Return a function's name; that of what is called where the name is another's."""
+    """Return a function's name; for a wrapper, the called function's name."""
     inner = function.func if isinstance(function, functools.partial) else function
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _options_of(function: Any) -> inspect.Signature:
-    """Return the options of a function: its arguments with a default, by name."""
+    """Return a function's options, its arguments with a default, by name."""
     try:
         arguments = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions written in C
@@ -205,7 +204,7 @@ def _options_of(function: Any) -> inspect.Signature:
 
 
 def _with_needs(where: str, grader: type) -> type:
-    """Return the class; if its `score` takes lists by name, a class like it that says what it needs."""
+    """Return the class; if its `score` takes lists by name, a similar class that declares its needs."""
     arguments = _arguments_of(where, grader)
     return grader if arguments is None else _needing(type(grader.__name__, (grader,), {}), arguments)
 
@@ -216,7 +215,7 @@ def _arguments_of(where: str, grader: type) -> Arguments | None:
 
 
 def _needing(grader: Any, arguments: Arguments) -> type:
-    """Set what the names of the arguments ask of the data, besides what the class says."""
+    """Set the needs that the arguments' names imply, besides the class's declared needs."""
     keys = getattr(grader, "needs_meta", ())
     keys = (keys,) if isinstance(keys, str) else tuple(keys)
     grader.needs_meta = tuple(dict.fromkeys((*keys, *arguments.columns)))

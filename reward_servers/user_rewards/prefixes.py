@@ -1,9 +1,9 @@
-"""Rewards that see the text so far: what a word or a line gains is earned at its end.
+"""Rewards of the text so far; each word or line earns its gain at its end.
 
     "3 7 5"  ─▶  "3", "3 7", "3 7 5"  ─▶  scores 0.2, 0.5, 0.4  ─▶  spans earn +0.2, +0.3, -0.1
 
-The gains add up to the score of the whole text, so that the best texts stay the best: the scores of
-beginnings are a potential (Ng, Harada and Russell 1999, "Policy invariance under reward transformations").
+The gains add up to the score of the whole text, so the best texts stay the best. The scores of beginnings are
+a potential (Ng, Harada and Russell 1999, "Policy invariance under reward transformations").
 """
 
 import re
@@ -22,19 +22,19 @@ ENDS = {"words": re.compile(r"\S+"), "lines": re.compile(r"[^\n]+")}
 
 
 def prefix_unit(grader: Any) -> PrefixUnit | None:
-    """Return the unit behind which a reward sees the text so far; None: it sees whole texts.
+    """Return the unit of a reward of the text so far; None: it sees whole texts.
 
     Raises:
         InputError: its `scores` has another value.
     """
     units = get_args(PrefixUnit)
-    asked = getattr(grader, "scores", None)
-    if asked in (None, "samples", GROUPS):
+    unit = getattr(grader, "scores", None)
+    if unit in (None, "samples", GROUPS):
         return None
-    if asked not in units:
-        expected = ", ".join(repr(each) for each in ("samples", GROUPS, *units))
-        raise InputError(f"{type(grader).__name__}.scores: got {asked!r:.100}; expected one of {expected}")
-    return asked  # type: ignore[no-any-return]
+    if unit not in units:
+        expected = ", ".join(repr(name) for name in ("samples", GROUPS, *units))
+        raise InputError(f"{type(grader).__name__}.scores: got {unit!r:.100}; expected one of {expected}")
+    return unit  # type: ignore[no-any-return]
 
 
 def ends(text: str, unit: PrefixUnit) -> list[int]:
@@ -43,30 +43,30 @@ def ends(text: str, unit: PrefixUnit) -> list[int]:
     >>> ends("3 7  5 ", "words"), ends("a b\\nc\\n", "lines"), ends("", "words")
     ([1, 3, 7], [3, 6], [0])
     """
-    found = [match.end() for match in ENDS[unit].finditer(text)]
-    return [*found[:-1], len(text)]
+    places = [match.end() for match in ENDS[unit].finditer(text)]
+    return [*places[:-1], len(text)]
 
 
 def beginnings(samples: Sequence[Sample], unit: PrefixUnit) -> list[Sample]:
-    """Return all beginnings of each text, as samples of their own."""
+    """Return all beginnings of each text as samples."""
     return [with_text(sample, sample.text[:end]) for sample in samples for end in ends(sample.text, unit)]
 
 
 def gains(returned: Any, samples: Sequence[Sample], unit: PrefixUnit) -> list[Grade | None]:
-    """Return what each text earns behind each word or line, from the scores of all beginnings.
+    """Return by how much each word or line raises its text's score, from the scores of all beginnings.
 
-    A beginning about which the reward says nothing gains nothing. Values and comment are the whole text's.
+    A beginning without a score gains nothing. Values and comment are the whole text's.
 
     Raises:
-        RewardError: as `scores_of`, or a score of a beginning is itself one by places.
+        RewardError: like `scores_of`, or a beginning's score is itself by places.
     """
     places = [ends(sample.text, unit) for sample in samples]
     scores = scores_of(returned, sum(map(len, places)))
-    found: list[Grade | None] = []
-    for own in places:
-        of_text, scores = scores[: len(own)], scores[len(own) :]
-        found.append(_gain(of_text, own))
-    return found
+    grades: list[Grade | None] = []
+    for text_places in places:
+        of_text, scores = scores[: len(text_places)], scores[len(text_places) :]
+        grades.append(_gain(of_text, text_places))
+    return grades
 
 
 def by_prefix(call: Callable[[Sequence[Sample]], Any], unit: PrefixUnit) -> Callable[[Sequence[Sample]], Any]:
@@ -77,7 +77,7 @@ def by_prefix(call: Callable[[Sequence[Sample]], Any], unit: PrefixUnit) -> Call
 def awaited_by_prefix(
     call: Callable[[Sequence[Sample]], Any], unit: PrefixUnit
 ) -> Callable[[Sequence[Sample]], Any]:
-    """Return what `by_prefix` does, for a coroutine."""
+    """Return the equivalent of `by_prefix` for a coroutine."""
 
     async def awaited(samples: Sequence[Sample]) -> list[Grade | None]:
         return gains(await call(beginnings(samples, unit)), samples, unit)
@@ -99,7 +99,7 @@ def _gain(scores: Sequence[float | Grade | None], places: Sequence[int]) -> Grad
         totals.append(totals[-1] if number is None else number)
     if all(score is None for score in scores):
         return None
-    if places == [0]:  # nothing was written: there is no place to earn it at
+    if places == [0]:  # an empty text has no place for the gain
         return replace(grade, score=totals[-1])
     starts = [0, *places[:-1]]
     earned = (after - before for before, after in pairwise(totals))

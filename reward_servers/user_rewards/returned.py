@@ -1,6 +1,6 @@
-"""Checks of a grader's return value: a score for each sample, or the values of a metric.
+"""Check a grader's return value: a score for each sample, or a metric's values.
 
-A mapping or a set looks like scores but is refused: iteration gives keys, or an arbitrary order.
+A mapping or a set looks like scores but is refused, because iteration yields keys or an arbitrary order.
 """
 
 import inspect
@@ -15,14 +15,13 @@ from reward_servers.user_rewards.grades import Misshapen, finite, grade_of, kind
 def scores_of(returned: Any, num_samples: int) -> list[float | Grade | None]:
     """Return one score for each sample, from a list, a tuple, a one-dimensional array or an iterator.
 
-    A plain number is a float, and more than a number a grade (`grades.py`). None stays None: the reward says
-    nothing about that sample.
+    A plain number is a float, anything more a grade (`grades.py`). None stays None and means no score.
 
     >>> scores_of((1, 0.5, None), 3)
     [1.0, 0.5, None]
 
     Raises:
-        Misshapen: the value is of another kind, has another length, or holds something that is no number.
+        Misshapen: the value has another kind or length, or holds a non-number.
         RewardError: a score is NaN or infinite.
     """
     expected = f"expected a list of {num_samples} numbers, one for each sample"
@@ -32,7 +31,7 @@ def scores_of(returned: Any, num_samples: int) -> list[float | Grade | None]:
         raise Misshapen(f"score() returned {kind(returned)} of shape {tuple(dimensions)}; {expected}")
     if isinstance(returned, str | bytes | Mapping | Set) or not isinstance(returned, Iterable):
         raise Misshapen(f"score() returned {shown(returned)}; {expected}")
-    # Take one more than expected: an iterator need not end.
+    # Take one more than expected, because an iterator need not end.
     scores = [grade_of(score, "score()") for score in islice(returned, num_samples + 1)]
     if len(scores) != num_samples:
         number = "more" if len(scores) > num_samples else str(len(scores))
@@ -44,7 +43,7 @@ def values_of(returned: Any, num_samples: int) -> dict[str, MetricValue]:
     """Return a metric's values by key, with a row for each sample or none.
 
     Raises:
-        Misshapen: the value is of another kind, or has rows for another number of samples.
+        Misshapen: the value has another kind, or rows for another number of samples.
         RewardError: a number is None, NaN or infinite.
     """
     expected = "expected a mapping of keys to MetricValue"

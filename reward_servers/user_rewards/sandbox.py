@@ -1,4 +1,4 @@
-"""A sandbox for a user's reward: its own process, with limits of memory, time and files, and no secrets.
+"""A sandbox for a user's reward: a separate process with limits of memory, time and files, without secrets.
 
     replica ── {"samples": […]} ──▶ child: RewardServer(part).score
             ◀── {"answers": […]} ──
@@ -7,8 +7,8 @@
             ── {"texts": […]} ────▶ child: RewardServer(part).answers
             ◀── {"found": […]} ────
 
-Both sides send lines of JSON, so nothing from the child is executed here. It is no jail: the code still runs
-as the same user, and reaches the network.
+Both sides send lines of JSON, so nothing from the child is executed here. The sandbox is no jail, because the
+code runs as the same user and reaches the network.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ KEPT = (
 )
 OBJECT = re.compile(r'"(object:\w+@\w+)"')
 EXCERPT = 200  # characters of a child's last output in a message
-END_S = 1.0  # for a process that has closed its pipe to end
+END_S = 1.0  # time for a process to end that has closed its pipe
 
 Row = dict[str, Any]
 Kind = Literal["reward", "metric"]
@@ -56,7 +56,7 @@ class SandboxedServer:
     == [(2.0, None)]`
 
     Raises:
-        InputError, RewardError: as `RewardServer` does, or the child can't load within its limits.
+        InputError, RewardError: like `RewardServer`, or the child can't load within its limits.
     """
 
     is_coroutine, busy_s = False, 0.0  # the child runs coroutines, a batch at a time
@@ -75,12 +75,12 @@ class SandboxedServer:
         return Child("reward", self._part, self._limits, None, self._server)
 
     def take_counts(self) -> dict[str, float]:
-        """Return what the reward has counted since the last call."""
+        """Return the reward's counts since the last call."""
         counts, self._counts = self._counts, {}
         return counts
 
     def try_out(self, trial: Trial) -> Verdict:
-        """Try the reward as `RewardServer` does; refuse one that ends the child."""
+        """Try the reward like `RewardServer`; refuse a reward that ends the child."""
         self._child = self._child or self._started()
         try:
             return self._child.try_out(trial, self._limits.seconds)
@@ -103,17 +103,17 @@ class SandboxedServer:
                 answers[place] = self._refusal(sample, error)
         if len(rows) > 1:
             try:
-                found, _ = self._ask(list(rows.values()), self._limits.seconds)
+                scored, _ = self._ask(list(rows.values()), self._limits.seconds)
             except _Broke as error:
                 if self.scores_groups:  # a text can't be scored without its group
                     return [self._refusal(sample, error) for sample in samples]
             else:
-                for place, answer in zip(rows, found, strict=True):
+                for place, answer in zip(rows, scored, strict=True):
                     answers[place] = answer
                 return answers
         left_s = self._limits.seconds
         for place, row in rows.items():
-            try:  # a text that hangs leaves half of the rest to those after it
+            try:  # a hanging text leaves half of the remaining time to the later ones
                 ((answers[place],), took_s) = self._ask([row], left_s / 2 if len(rows) > 1 else left_s)
             except _Broke as error:
                 took_s = error.took_s
@@ -124,7 +124,7 @@ class SandboxedServer:
     def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         """Return the answer in each text; None if the reward finds no answers.
 
-        If a batch ends the child, each half is asked anew, so that one bad text costs one answer.
+        If a batch ends the child, each half is tried again, so that one bad text costs one answer.
         """
         with self._turn:
             self._child = self._child or self._started()
@@ -139,7 +139,7 @@ class SandboxedServer:
             return None if first is None or second is None else [*first, *second]
 
     def _ask(self, rows: Sequence[Row], seconds: float) -> tuple[list[Answer], float]:
-        """Return answers and the seconds that they took, without the start of a child."""
+        """Return answers and their seconds, without a child's start."""
         with self._turn:
             began = time.monotonic()
             try:
@@ -165,7 +165,7 @@ class SandboxedServer:
 
 
 class _Broke(RewardError):
-    """A child that ended, or had to be ended."""
+    """A child that ended, or was killed."""
 
     def __init__(self, reason: str, took_s: float) -> None:
         super().__init__(reason)
@@ -180,7 +180,7 @@ class Child:
         start_s: seconds to load the grader; None: `start_seconds` of the limits.
     """
 
-    _setting = ""  # of its time, for messages
+    _setting = ""  # the option of its time, for messages
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class Child:
         limits_sent = None if limits is None else limits.model_dump()
         server_sent = None if server is None else server.model_dump(exclude_unset=True)
         part_sent = part.model_dump()
-        told = self._exchange(
+        reply = self._exchange(
             {
                 "kind": kind,
                 "part": part_sent,
@@ -241,12 +241,12 @@ class Child:
             },
             start_s or (limits or Sandbox()).start_seconds,
         )
-        if "refused" in told:
-            raise InputError(redact(str(told["refused"])))
-        if "failed" in told:
-            raise RewardError(redact(str(told["failed"])))
-        self.is_deterministic = told.get("is_deterministic") is True
-        self.scores_groups = told.get("scores_groups") is True
+        if "refused" in reply:
+            raise InputError(redact(str(reply["refused"])))
+        if "failed" in reply:
+            raise RewardError(redact(str(reply["failed"])))
+        self.is_deterministic = reply.get("is_deterministic") is True
+        self.scores_groups = reply.get("scores_groups") is True
 
     def try_out(self, trial: Trial, seconds: float) -> Verdict:
         """Call the grader on the trial's samples.
@@ -255,13 +255,13 @@ class Child:
             RewardError: the child gave no verdict in time, or ended.
         """
         rows = [row_of(sample) for sample in trial.samples]
-        told = self._exchange({"trial": rows, "are_real": trial.are_real}, seconds)
-        return Verdict(*(str(told.get(key, "")) for key in ("refusal", "warning", "raised")))
+        reply = self._exchange({"trial": rows, "are_real": trial.are_real}, seconds)
+        return Verdict(*(str(reply.get(key, "")) for key in ("refusal", "warning", "raised")))
 
     def score(self, rows: Sequence[Row], seconds: float) -> list[Answer]:
-        told = self._exchange({"samples": rows}, seconds)
-        answers, self.reads_groups = told.get("answers"), told.get("reads_groups") is True
-        counts = told.get("counts")
+        reply = self._exchange({"samples": rows}, seconds)
+        answers, self.reads_groups = reply.get("answers"), reply.get("reads_groups") is True
+        counts = reply.get("counts")
         self.counts = dict(counts) if isinstance(counts, dict) else {}
         self._said.truncate(0)
         if not isinstance(answers, list) or len(answers) != len(rows):
@@ -269,12 +269,12 @@ class Child:
         return [_checked(answer) for answer in answers]
 
     def answers(self, texts: Sequence[str], seconds: float) -> list[str | None] | None:
-        found = self._exchange({"texts": list(texts)}, seconds).get("found")
-        if found is None:
+        answers = self._exchange({"texts": list(texts)}, seconds).get("found")
+        if answers is None:
             return None
-        if not isinstance(found, list) or len(found) != len(texts):
-            raise RewardError(f"its process gave {found!r:.200}; expected a list of {len(texts)} answers")
-        return [None if answer is None else str(answer) for answer in found]
+        if not isinstance(answers, list) or len(answers) != len(texts):
+            raise RewardError(f"its process gave {answers!r:.200}; expected a list of {len(texts)} answers")
+        return [None if answer is None else str(answer) for answer in answers]
 
     def _exchange(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         line = json.dumps(message).encode() + b"\n"
@@ -289,15 +289,15 @@ class Child:
             self._received += some or b""
         answer, _, self._received = self._received.partition(b"\n")
         try:
-            found = json.loads(answer)
+            reply = json.loads(answer)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            reply = None
+        if not isinstance(reply, dict):
             raise RewardError(f"its process gave {answer[:EXCERPT]!r}; expected an answer as JSON")
-        return found
+        return reply
 
     def _send(self, line: bytes, deadline: float, seconds: float) -> None:
-        """Send a line in pieces, so that a child which does not read can't block this process."""
+        """Send a line in pieces, so that a child that does not read can't block this process."""
         assert self._process.stdin is not None
         pipe = self._process.stdin.fileno()
         os.set_blocking(pipe, False)
@@ -316,7 +316,7 @@ class Child:
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, event)
             if not selector.select(max(0.0, deadline - time.monotonic())):
-                more = f"; {self._setting}= allows for more" if self._setting else ""
+                more = f"; raise {self._setting}" if self._setting else ""
                 raise RewardError(f"its process gave no answer within {seconds:g} s and was ended{more}")
 
     def _why_it_ended(self) -> str:
@@ -344,15 +344,15 @@ class Child:
 
 
 def _objects_of(part: Any) -> dict[str, str]:
-    """Return the Python objects at the addresses in a part: its name, and those in its options."""
+    """Return the Python objects at a part's addresses, in its name and options."""
     addresses = OBJECT.findall(json.dumps(part, ensure_ascii=False, default=str))
     blobs = [blob for address in addresses for blob in packed_of(address).items()]
     return {name: b64encode(blob).decode() for name, blob in blobs}
 
 
 def _environment(home: str | None) -> dict[str, str]:
-    """Return the child's environment: a safe part of this one, or all but the GPUs if `home` is None."""
-    # The child must find classes where this process would.
+    """Return the child's environment: a safe part of this one, or all except the GPUs if `home` is None."""
+    # The child must find the same classes as this process.
     path = {"PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}
     path |= working_folder.variable()
     if home is None:

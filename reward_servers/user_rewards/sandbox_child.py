@@ -1,4 +1,4 @@
-"""The child process of `user_rewards.sandbox`: it sets limits, loads the grader and answers lines."""
+"""The child process of `user_rewards.sandbox`, which sets limits, loads the grader and answers lines."""
 
 import json
 import math
@@ -26,24 +26,24 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    asked = json.loads(sys.stdin.readline())
-    if asked["limits"] is not None:
-        limit(Sandbox(**asked["limits"]))
-    told = asked.get("server")
-    settings = None if told is None else ServerSettings(**told)
-    hold({name: b64decode(text) for name, text in asked["objects"].items()}, {})
-    server = _load(asked["kind"], Part(**asked["part"]), settings, answers)
+    setup = json.loads(sys.stdin.readline())
+    if setup["limits"] is not None:
+        limit(Sandbox(**setup["limits"]))
+    server_options = setup.get("server")
+    settings = None if server_options is None else ServerSettings(**server_options)
+    hold({name: b64decode(text) for name, text in setup["objects"].items()}, {})
+    server = _load(setup["kind"], Part(**setup["part"]), settings, answers)
     for line in sys.stdin:
-        said = json.loads(line)
-        if "trial" in said:
-            verdict = server.try_out(Trial(tuple(_samples(said["trial"])), said["are_real"]))
+        request = json.loads(line)
+        if "trial" in request:
+            verdict = server.try_out(Trial(tuple(_samples(request["trial"])), request["are_real"]))
             _say(asdict(verdict), answers)
-        elif "texts" in said:
-            _say({"found": server.answers(said["texts"])}, answers)
+        elif "texts" in request:
+            _say({"found": server.answers(request["texts"])}, answers)
         else:
-            scores = server.score(_samples(said["samples"]))
-            found = {"reads_groups": server.reads_groups, "counts": server.take_counts()}
-            _say({"answers": [[as_json(score), reason] for score, reason in scores], **found}, answers)
+            scores = server.score(_samples(request["samples"]))
+            traits = {"reads_groups": server.reads_groups, "counts": server.take_counts()}
+            _say({"answers": [[as_json(score), reason] for score, reason in scores], **traits}, answers)
 
 
 def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
@@ -52,7 +52,7 @@ def _samples(rows: list[dict[str, Any]]) -> list[Sample]:
 
 
 def limit(limits: Sandbox) -> None:
-    """Limit this process and all that it starts, for good."""
+    """Permanently limit this process and its descendants."""
     if limits.memory_gib is not None:
         _at_most(resource.RLIMIT_AS, math.ceil(limits.memory_gib * GIB))
     _at_most(resource.RLIMIT_FSIZE, math.ceil(limits.file_mib * MIB))

@@ -4,8 +4,8 @@
                       ├─▶ score, annotate executor=here: this process
                       └─▶ plan: another process, which is ended (reward_servers/user_rewards/apart.py)
 
-Only the user's own classes and judges are tried; other built-in ones have tests. Any wrong return value is
-refused. An exception may be due to the texts, which are made up: a reward is refused only if it scores none
+Only the user's classes and judges are tried, because other built-in graders have tests. Any wrong return
+value is refused. An exception may be due to the made-up texts, so a reward is refused only if it scores none
 of them.
 """
 
@@ -27,7 +27,7 @@ TEXTS = ("The answer is 42.", "I am not sure. Perhaps it is 7?")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The samples on which a grader is tried.
+    """The samples of a grader's trial.
 
     Example: `Trial((Sample("The answer is 42.", prompt="What is 6 · 7?"),), are_real=True)`
     """
@@ -44,17 +44,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a trial: a reason to refuse the grader, or a warning; "" for none."""
+    """A trial's result: a reason to refuse the grader, or a warning; "" for none."""
 
     refusal: str = ""
     warning: str = ""
-    raised: str = ""  # the traceback of what the grader raised
+    raised: str = ""  # the traceback of the grader's exception
 
     def check(self) -> None:
         """Refuse the grader if its trial did.
 
         Raises:
-            InputError: the grader is refused; its cause is what the grader raised.
+            InputError: the grader is refused; the cause is the grader's exception.
         """
         if self.refusal:
             raise InputError(self.refusal) from (RaisedElsewhere(self.raised) if self.raised else None)
@@ -80,7 +80,7 @@ def trial_of(prompts: Iterable[Prompt], *, generated: bool = True) -> Trial:
     """Make a trial of the first two prompts; the first text is a reference if there is one.
 
     Args:
-        generated: whether a model will write the texts to judge; those of data come without their tokens.
+        generated: whether a model will write the texts to judge; texts of data have no tokens.
     """
     first = list(islice(prompts, len(TEXTS)))
     if not first:
@@ -94,9 +94,9 @@ def trial_of(prompts: Iterable[Prompt], *, generated: bool = True) -> Trial:
 
 
 def as_group(trial: Trial) -> Trial:
-    """Return the trial with all its texts as answers to the first sample's prompt."""
+    """Return the trial with all texts as answers to the first sample's prompt."""
     first = trial.samples[0]
-    return replace(trial, samples=tuple(_answer(first, each) for each in trial.samples))
+    return replace(trial, samples=tuple(_answer(first, sample) for sample in trial.samples))
 
 
 def _answer(first: Sample, other: Sample) -> Sample:
@@ -110,12 +110,12 @@ def is_tried(part: Part) -> bool:
 
 
 def is_own(part: Part) -> bool:
-    """Return whether the user's own code grades: a class, or the function of the reward `function`."""
+    """Return whether the user's code grades: a class, or the function of the reward `function`."""
     return ":" in part.name or part.name == "function"
 
 
 def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by_one: bool = True) -> Verdict:
-    """Score the trial's texts together; one by one if that raises, unless they must stay together."""
+    """Score the trial's texts together, or singly after an exception unless they must stay together."""
     try:
         scores_of(score(list(trial.samples)), len(trial.samples))
         return Verdict()
@@ -123,7 +123,7 @@ def try_reward(score: Callable[[Sequence[Sample]], Any], trial: Trial, *, one_by
         return Verdict(refusal=str(error))
     except RAISED as error:
         reasons: list[BaseException | None] = [error]
-    if one_by_one:  # not while the error is handled, or it would be the context of the others
+    if one_by_one:  # after the handler, or this error would be the context of the others
         reasons = [_reason(score, sample) for sample in trial.samples]
     misshapen = next((str(reason) for reason in reasons if isinstance(reason, Misshapen)), "")
     if misshapen or None in reasons:
@@ -150,7 +150,7 @@ def try_metric(metric: Metric, trial: Trial) -> Verdict:
 
 
 def _reason(score: Callable[[Sequence[Sample]], Any], sample: Sample) -> BaseException | None:
-    """Return the error with which a sample can't be scored, or None."""
+    """Return a sample's scoring error, or None."""
     try:
         scores_of(score([sample]), 1)
         return None

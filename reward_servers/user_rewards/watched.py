@@ -1,6 +1,6 @@
 """Samples that record whether a grader read their group.
 
-The score of such a grader depends on the other samples of the batch; it must not be cached by text alone.
+Such a grader's score depends on the batch's other samples, so it must not be cached by text.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ SLOT: Any = vars(Sample)["group"]  # the descriptor that holds a sample's group
 
 
 class Watch:
-    """A record of whether a grader read the group of any watched sample.
+    """Record whether a grader read the group of any watched sample.
 
     >>> watch = Watch()
     >>> (sample,) = watch.over([Sample("a", group="train/1")])
@@ -30,7 +30,7 @@ class Watch:
 
 
 def with_text(sample: Sample, text: str) -> Sample:
-    """Return a sample with another text, watched as this one is; making it is no read of the group."""
+    """Return an equally watched sample with another text, without a read of the group."""
     made = replace(_plain(sample), text=text, num_tokens=None, turns=())
     watch = getattr(sample, "_watch", None)
     return made if watch is None else _watched(made, watch)
@@ -47,8 +47,8 @@ class _Watched(Sample):
         watch = getattr(self, "_watch", None)  # a copy has none
         if watch is not None:
             watch.was_read = True
-        found: str = SLOT.__get__(self)
-        return found
+        group: str = SLOT.__get__(self)
+        return group
 
     @group.setter
     def group(self, value: str) -> None:

@@ -1,1 +1,1 @@
-"""The work of verifiable rewards: each module's `perform` runs in a confined process, once for a sample."""
+"""The work of verifiable rewards; each module's `perform` runs in a confined process, once a sample."""

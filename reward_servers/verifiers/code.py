@@ -19,7 +19,7 @@ from reward_servers.apart.tests import Program as Asked
 from reward_servers.verifiers.program import program_of
 from reward_servers.verifiers.unit_tests import PROGRAM
 
-RESULT = 3  # the file descriptor of what is said
+RESULT = 3  # the file descriptor of the output
 # Names that LeetCode's starter code uses without an import; LiveCodeBench and APPS give them, too.
 LEETCODE = """
 from string import *; from re import *; from datetime import *; from collections import *
@@ -31,34 +31,34 @@ import functools, operator, io, sys, json
 """
 RECURSION = 50_000  # LiveCodeBench's limit
 SOLUTION = "Solution"
-RAISED = object()  # in place of a value
+RAISED = object()  # stands in the place of a value
 
 
 def prepare() -> None:
-    """Import what programs often need, once for all of them."""
+    """Import frequent modules once for all programs."""
     leetcodes_names()
     program_of("```python\n```")
 
 
 @cache
 def leetcodes_names() -> dict[str, Any]:
-    """Return Python's built-ins with LeetCode's names, which so never pass for the program's own."""
+    """Return Python's built-ins with LeetCode's names, so these never count as the program's."""
     names: dict[str, Any] = {}
     exec(LEETCODE, names)
     return {**names, **vars(builtins)}
 
 
 def perform(payload: Mapping[str, Any]) -> bytes:
-    """Run the program; write its output, or a line of JSON for each test that was reached.
+    """Run the program; write its output, or a line of JSON for each reached test.
 
     The payload has the program as `code`, or the response as `text` with `called` and `before` (see
     `program.program_of`), and one of these:
 
-    - `stdin`: the program's input. Its output is what it prints, and its exit code is its own.
+    - `stdin`: the program's input. The output is the program's, and so is the exit code.
     - `tests`: unit tests, which import the program; `imports` and `setup` run around it. A line is
-      `{"key": …, "passed": true}`. They share the program's process here.
+      `{"key": …, "passed": true}`. The tests share the program's process.
     - `function` and `arguments`, a list for each call. A line is `{"key": …, "value": 3}`, without a value if
-      the call raised something.
+      the call raised.
     """
     if "stdin" in payload:
         main = _main()
@@ -76,7 +76,7 @@ def perform(payload: Mapping[str, Any]) -> bytes:
 
 
 def ask(payload: Mapping[str, Any], file: int) -> bytes:
-    """Run unit tests whose program is at the other end of `file`; write its lines as `perform` does."""
+    """Run unit tests of the program at the other end of `file`; write lines like `perform`."""
     program = Asked(file, payload["called"])
     sys.argv = ["main.py"]
     for code in (payload["imports"], payload["setup"]):
@@ -86,7 +86,7 @@ def ask(payload: Mapping[str, Any], file: int) -> bytes:
 
 
 def serve(payload: Mapping[str, Any], file: int) -> bytes:
-    """Run the program, and then do what the tests at the other end of `file` ask."""
+    """Run the program, and then execute requests of the tests at the other end of `file`."""
     os.dup2(2, RESULT)  # /dev/null: no verdict is made here
     Served(_loaded(payload), file).run()
     return b""
@@ -122,14 +122,14 @@ def _loaded(payload: Mapping[str, Any]) -> types.ModuleType:
 def _program(payload: Mapping[str, Any]) -> Sequence[str]:
     if "code" in payload:
         return [payload["code"]]
-    found = program_of(payload["text"], payload["called"], payload["before"])
-    if not found:
+    program = program_of(payload["text"], payload["called"], payload["before"])
+    if not program:
         raise SystemExit("the text has no program")
-    return found
+    return program
 
 
 def _print(program: Sequence[str], main: types.ModuleType) -> None:
-    """Run a program whose output is the result."""
+    """Run a program; its output is the result."""
     os.dup2(RESULT, 1)
     os.dup2(2, RESULT)  # /dev/null
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="replace", closefd=False)
@@ -151,13 +151,13 @@ def _values(payload: Mapping[str, Any], main: types.ModuleType) -> Iterator[dict
         return _plain(_callee(main, payload["function"])(*arguments))
 
     for arguments in payload["arguments"]:
-        found = _tried(value_of, arguments)
-        yield {} if found is RAISED else {"value": found}
+        value = _tried(value_of, arguments)
+        yield {} if value is RAISED else {"value": value}
 
 
-def _tried(work: Callable[..., Any], *given: Any) -> Any:
+def _tried(work: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return work(*given)
+        return work(*arguments)
     except MemoryError:
         raise
     except (Exception, SystemExit):
@@ -167,20 +167,20 @@ def _tried(work: Callable[..., Any], *given: Any) -> Any:
 def _callee(main: types.ModuleType, name: str) -> Callable[..., Any]:
     """Return the function, which may be a method of LeetCode's class Solution."""
     solution = getattr(main, SOLUTION, None)
-    found: Callable[..., Any] = getattr(solution() if hasattr(solution, name) else main, name)  # type: ignore[misc]
-    return found
+    function: Callable[..., Any] = getattr(solution() if hasattr(solution, name) else main, name)  # type: ignore[misc]
+    return function
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can say it; numbers and arrays of other libraries become Python's.
+    """Convert a value to JSON data; other libraries' numbers and arrays become Python's.
 
     Raises:
-        TypeError: JSON can't say it, as of a set or a generator, which equals no expected value.
+        TypeError: JSON has no such value, for example a set or a generator, which equals no expected value.
     """
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(element) for key, element in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "tolist"):  # NumPy's

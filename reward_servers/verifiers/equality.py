@@ -1,4 +1,4 @@
-"""Equality of two answers, exactly: their form first, then their numbers.
+"""Exact equality of two answers, by their forms, then by their numbers.
 
 form | equal if
 --- | ---
@@ -66,7 +66,7 @@ def words_of(text: str) -> str:
 
 
 def elements_of(text: str) -> list[str]:
-    """Return the parts of a list: between commas outside of brackets, "and" and "or"."""
+    """Split a list at "and", "or" and commas outside brackets."""
     return [part.strip() for part in _split(AND.sub(", ", text), ",") if part.strip()]
 
 
@@ -193,7 +193,7 @@ def _in_any_order(right: Sequence[str], answer: Sequence[str]) -> bool:
 
 
 def _split(text: str, at: str) -> list[str]:
-    """Return the parts of a text between marks outside of brackets."""
+    """Split a text at marks outside brackets."""
     parts, depth, begin, place = [], 0, 0, 0
     while place < len(text):
         character = text[place]
@@ -225,7 +225,7 @@ def _same_residue(right: str, answer: str, *moduli: re.Match[str] | None) -> boo
 
 
 def _clock(text: str) -> tuple[int, int, int, str] | None:
-    """Return hours, minutes, seconds, and "a" or "p" where the text says which half of the day it is.
+    """Return hours, minutes, seconds, and "a" or "p" if the text names the half of the day.
 
     >>> _clock("03:30 PM"), _clock("15:30"), _clock("noon")
     ((3, 30, 0, 'p'), (15, 30, 0, ''), None)

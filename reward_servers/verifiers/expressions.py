@@ -1,4 +1,4 @@
-r"""Answers as mathematics: a text is parsed whole or not at all, and numbers are exact.
+r"""Answers as mathematics: only whole texts are parsed, and numbers are exact.
 
 written | read as
 --- | ---
@@ -35,7 +35,7 @@ ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 WORDS = re.compile(r"(?<![\\a-zA-Z])[^\W\d_]{3,}")
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
-MOST_CHARACTERS = 2000  # of an answer; the parser needs seconds for more
+MOST_CHARACTERS = 2000  # limit of an answer; the parser needs seconds for more
 SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "萬": 4, "亿": 8, "億": 8}
 SCALE = re.compile(rf"(\d)\s*({'|'.join(SCALES)})\b|(\d)\s*([万亿億萬])", re.IGNORECASE)
 EXPONENT = re.compile(r"(?<![\w}])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w])")
@@ -87,19 +87,19 @@ class Value:
     """A parsed answer. Example: of "12.50 km" it is `Value(Rational(25, 2), "12.50", "km", False)`."""
 
     value: Any  # sympy's
-    written: str  # without its unit
-    unit: str = ""  # of measure
+    written: str  # text without its unit
+    unit: str = ""  # the unit of measure
     is_percent: bool = False
 
     @property
     def decimals(self) -> int | None:
-        """Return how many decimals were written, where the answer is a decimal number; else None."""
+        """Return a decimal number's written decimals; None for another answer."""
         match = re.fullmatch(r"-?\d*\.(\d+)", self.written)
         return len(match[1]) if match else None
 
 
 def parsed(text: str) -> Value | None:
-    """Return an expression's value; None if it can't be read whole, or is longer than every real answer."""
+    """Return an expression's value; None if it can't be read whole, or is too long for an answer."""
     written, unit, is_percent = without_unit(text)
     if not 0 < len(written) <= MOST_CHARACTERS or any(
         word not in FUNCTIONS for word in WORDS.findall(ENVIRONMENT.sub("", written))
@@ -121,7 +121,7 @@ def parsed(text: str) -> Value | None:
 
 
 def tidy(text: str) -> str:
-    r"""Return an answer that stands alone in its plain form.
+    r"""Return a lone answer in plain form.
 
     >>> tidy(r"\text{12,345}"), tidy(r"$\dfrac12$"), tidy(r"4\sqrt(2)"), tidy("1 234"), tidy(r"\mathrm{e}^2")
     ('12345', '\\dfrac12', '4\\sqrt{2}', '1234', 'e^2')
@@ -145,7 +145,7 @@ def tidy(text: str) -> str:
 
 
 def without_unit(text: str) -> tuple[str, str, bool]:
-    r"""Return an answer without its unit, the unit of measure or "", and whether it is a percentage.
+    r"""Return an answer without its unit, the unit of measure or "", and a flag for a percentage.
 
     >>> without_unit("12 apples"), without_unit("5 km"), without_unit("90^\\circ"), without_unit("50%")
     (('12', '', False), ('5', 'km', False), ('90', '', False), ('50', '', True))
@@ -165,7 +165,7 @@ def without_unit(text: str) -> tuple[str, str, bool]:
 
 
 def _unit(words: str, gap: str) -> str | None:
-    """Return the unit of measure, or "" for a thing that is counted; None where the letters are variables."""
+    """Return the unit of measure, or "" for a counted thing; None if the letters are variables."""
     name = words.strip()
     key = re.sub(r"\s", "", name).rstrip(".").lower()
     if key in MEASURES and (len(key) > 1 or gap.strip() != gap):
@@ -186,7 +186,7 @@ def _root(match: re.Match[str]) -> str:
 
 
 def _exact(written: str) -> str:
-    """Return an expression whose decimals and mixed numbers are fractions."""
+    """Return an expression with fractions for decimals and mixed numbers."""
     written = REPEATING.sub(_repeating, written)
     written = MIXED.sub(lambda match: f"({match[1] or match[3]}+{match[2] or _fraction(match[4])})", written)
     return DECIMAL.sub(

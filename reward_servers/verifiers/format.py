@@ -1,4 +1,4 @@
-"""Check the form of a text: a pattern, tags, JSON. Any of them may take forever on a text made for it."""
+"""Check a text's form: a pattern, tags, JSON. Each check may take forever on a malicious text."""
 
 import json
 import re
@@ -13,10 +13,10 @@ FENCE = re.compile(r"\A\s*```[^\n]*\n(.*)```\s*\Z", re.DOTALL)
 
 
 def perform(payload: Mapping[str, Any]) -> list[bool]:
-    """Return for each of the rules that were given whether the text keeps it.
+    """Return whether the text obeys each of the rules.
 
-    A text that begins inside of a thought keeps a rule with the mark that opened the thought, or without it.
-    JSON stands behind the thought.
+    A text that begins inside a thought may obey a rule with or without the thought's opening mark. JSON
+    stands behind the thought.
     """
     texts, kept = payload["texts"], []
     if payload["pattern"] is not None:
@@ -24,8 +24,8 @@ def perform(payload: Mapping[str, Any]) -> list[bool]:
     if payload["tags"]:
         kept.append(any(has_tags(text, payload["tags"], payload["nothing_else"]) for text in texts))
     if payload["schema"] is not None:
-        said = behind_thought(texts[-1])
-        kept.append(said is not None and fits(said, payload["schema"], payload["json_tag"]))
+        answer = behind_thought(texts[-1])
+        kept.append(answer is not None and fits(answer, payload["schema"], payload["json_tag"]))
     return kept
 
 
@@ -50,7 +50,7 @@ def has_tags(text: str, tags: Sequence[str], nothing_else: bool) -> bool:
 
 
 def fits(text: str, schema: Any, tag: str | None) -> bool:
-    """Return whether the text, or what stands between the last tags, is JSON that fits the schema."""
+    """Return whether the text, or its part between the last tags, is JSON that fits the schema."""
     if tag is not None:
         _, begin, rest = text.rpartition(f"<{tag}>")
         text, end, _ = rest.partition(f"</{tag}>")

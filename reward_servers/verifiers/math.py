@@ -25,7 +25,7 @@ from reward_servers.verifiers.expressions import MOST_CHARACTERS, parsed, tidy
 
 
 def perform(payload: Mapping[str, Any]) -> Any:
-    """Return whether the text's answer is right; with `find`, the answer as a text, or None."""
+    """Return whether the text's answer is right; with `find`, return the answer's text, or None."""
     where, choices = payload["extract"], payload["choices"]
     part = response_part(payload["text"])
     if not part:
@@ -44,10 +44,10 @@ def perform(payload: Mapping[str, Any]) -> Any:
 
 
 def answer_of(part: str, where: str, choices: Sequence[str] = (), count: int = 1) -> Answer | None:
-    """Return the answer in a part of a response; None if there is none.
+    """Return the answer in a part of a response, or None.
 
     Args:
-        count: how many values the right answer has.
+        count: number of values in the right answer.
     """
     value: str | None
     match where:
@@ -76,7 +76,7 @@ def _is_right(part: str, reference: str, where: str, choices: Sequence[str]) -> 
 
 
 def _begins_with(answer: str, right: str) -> bool:
-    """Return whether words begin with the right ones: "Tuesday, since …" answers "Tuesday"."""
+    """Return whether words begin with the right ones; "Tuesday, since …" answers "Tuesday"."""
     if parsed(tidy(right)) is not None and not right.strip().isalpha():
         return False
     words, of_right = words_of(answer).split(), words_of(right).split()
@@ -84,7 +84,7 @@ def _begins_with(answer: str, right: str) -> bool:
 
 
 def shown(answer: Answer | None, where: str) -> str | None:
-    """Return a text that equal answers share: 0.5 and 1/2 are "1/2"."""
+    """Return the common text of equal answers; 0.5 and 1/2 are "1/2"."""
     if answer is None or where == "choice":
         return None if answer is None else answer.value
     text = tidy(answer.value)
@@ -103,6 +103,6 @@ def _shown(text: str) -> str:
 
 
 def prepare() -> None:
-    """Build what ANTLR and sympy build at first use."""
+    """Warm up ANTLR and sympy, which build tables at first use."""
     for right, text in (("1/2", r"\boxed{\frac{1}{2} + \sqrt{3} x^{2}}"), ("x^2", "The answer is 1,234.5")):
         perform({"text": text, "extract": "any", "choices": (), "right": [right]})

@@ -9,12 +9,12 @@ from sympy import MatrixBase
 from reward_servers.verifiers.expressions import Value
 
 DIGITS, AGREE = 320, 300
-POINTS = ("0.734512", "1.918273", "-0.391827", "2.647381", "0.128374")  # in place of each variable
-LEAST_DIGITS = 6  # of a rounded number
+POINTS = ("0.734512", "1.918273", "-0.391827", "2.647381", "0.128374")  # numbers that replace variables
+LEAST_DIGITS = 6  # digits of a rounded number
 
 
 def same_value(right: Value, answer: Value) -> bool:
-    """Return whether two answers are equal; where one alone is a percentage, as a number or a share."""
+    """Return whether two answers are equal; a single percentage counts as a number or a share."""
     if right.unit and answer.unit and right.unit != answer.unit:
         return False
     if right.is_percent != answer.is_percent and is_number(right.value) and is_number(answer.value):
@@ -49,7 +49,7 @@ def _equal_numbers(right: Any, answer: Any) -> bool:
 
 
 def _agree(right: Any, answer: Any, symbols: Sequence[Any]) -> bool:
-    """Return whether two expressions agree wherever both have a value, at two points or more."""
+    """Return whether two expressions agree at all points with both values, at least two."""
     num_same = 0
     for shift in range(len(POINTS)):
         point = {
@@ -65,7 +65,7 @@ def _agree(right: Any, answer: Any, symbols: Sequence[Any]) -> bool:
 
 
 def _as_real(right: Any, answer: Any) -> bool:
-    """Return whether both are real or both are not: a logarithm's sides have other domains."""
+    """Return whether both or neither are real, because a logarithm's sides have other domains."""
     return bool(sympy.N(right).is_real == sympy.N(answer).is_real)
 
 
@@ -81,7 +81,7 @@ def _close(right: Any, answer: Any, digits: int, agree: int) -> bool:
 
 
 def _rounded(exact: Value, rounded: Value) -> bool:
-    """Return whether one answer is the other, rounded to the decimals that were written."""
+    """Return whether one answer is the other, rounded to the written decimals."""
     decimals = rounded.decimals
     if decimals is None or len(rounded.written.strip("-0.").replace(".", "")) < LEAST_DIGITS:
         return False

@@ -1,7 +1,7 @@
-"""Comparison of what a program printed, or what a function returned, with what a test expects.
+"""Compare a program's output or a function's value with a test's expectation.
 
     compare   equal if
-    exact     the texts are equal, but for a line end behind the last line
+    exact     the texts are equal, except a line end behind the last line
     lines     the lines are equal without blanks at their ends, and without empty lines at the text's end
     tokens    the words between blanks and line ends are equal
     numbers   the same, and two numbers are equal by value: 0.50 is 0.5, and 1/3 may be printed as 0.333333333
@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 Compare = Literal["exact", "lines", "tokens", "numbers"]
 TOLERANCE = 1e-6
-MOST_DIGITS = 4000  # of a number that is compared by value
+MOST_DIGITS = 4000  # limit of a number that is compared by value
 
 
 def same_output(printed: str, expected: str, compare: Compare) -> bool:
-    """Return whether a program printed what is expected.
+    """Return whether a program printed the expected output.
 
     >>> ways = ("exact", "lines", "tokens", "numbers")
     >>> [same_output("1 2 \\r\\n3\\n\\n", "1 2\\n3", way) for way in ways]
@@ -41,7 +41,7 @@ def same_output(printed: str, expected: str, compare: Compare) -> bool:
 
 
 def same_value(returned: Any, expected: Any) -> bool:
-    """Return whether a function returned what is expected; both come from JSON, and tuples are lists.
+    """Return whether a function returned the expected value; both come from JSON, and tuples are lists.
 
     >>> same_value([1, [2.0000000001]], [1, (2,)]), same_value({"1": "a"}, {1: "a"}), same_value("3", 3)
     (True, True, False)
@@ -62,11 +62,11 @@ def same_value(returned: Any, expected: Any) -> bool:
     return bool(returned == expected)
 
 
-def _is_near(found: float, expected: float) -> bool:
-    if isinstance(found, float) and math.isnan(found):
+def _is_near(number: float, expected: float) -> bool:
+    if isinstance(number, float) and math.isnan(number):
         return math.isnan(expected)
     try:
-        return found == expected or abs(found - expected) <= TOLERANCE * max(1.0, abs(expected))
+        return number == expected or abs(number - expected) <= TOLERANCE * max(1.0, abs(expected))
     except OverflowError:  # a whole number beyond every float
         return False
 
@@ -83,12 +83,13 @@ def _same_word(word: str, expected: str) -> bool:
 
 
 def _number(word: str) -> Decimal | None:
-    """Return a finite number; None for other words, and for one of absurd length."""
+    """Return a finite number; None for other words and absurdly long numbers."""
     try:
-        found = Decimal(word) if len(word) <= MOST_DIGITS and "_" not in word else None
+        number = Decimal(word) if len(word) <= MOST_DIGITS and "_" not in word else None
     except InvalidOperation:
         return None
-    return found if found is not None and found.is_finite() and abs(found.adjusted()) < MOST_DIGITS else None
+    is_usable = number is not None and number.is_finite() and abs(number.adjusted()) < MOST_DIGITS
+    return number if is_usable else None
 
 
 def _lines(text: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""The program in a response: one notion for all that run what a model wrote.
+"""Find the program in a response, in the same way for all rewards that run programs.
 
     response                                            program
     text that is Python, without fences                 the text, without remarks before or behind it
-    fenced blocks (CommonMark: ``` or ~~~, in lists,    the block that defines what the tests call, the last
+    fenced blocks (CommonMark: ``` or ~~~, in lists,    the block that defines the tested names, the last
     quotes, longer fences; unclosed at the end)         of several; else the last that reads input and acts
     a block of output, usage, notes behind it           the same
     some blocks name Python (`python3`, `{.python}`)    only these count
@@ -11,11 +11,11 @@
     a block that needs names of other blocks            these blocks run first
     a fence that the prompt opened                      the text before the first fence
     a fence behind words, as in "So: ```python"         a fence, where no other block names Python
-    `<answer>`, `<solution>` … around it                what stands between the last tags
-    `[BEGIN]`, `[DONE]` around it (MBPP's prompt)       what stands between them
+    `<answer>`, `<solution>` … around it                the text between the last tags
+    `[BEGIN]`, `[DONE]` around it (MBPP's prompt)       the text between them
     a body, or a function that needs its prompt         the prompt's code, and then the text
 
-A caller drops the thought before. All of this runs in the confined process, since a text may be made to take
+A caller drops the thought first. All of this runs in the confined process, because a malicious text may take
 forever.
 """
 
@@ -58,37 +58,37 @@ class Block:
 
 
 def program_of(text: str, called: Sequence[str] = (), before: Sequence[str] = ()) -> Program:
-    """Return the program in a response whose thought is gone.
+    """Return the program in a response without its thought.
 
     Args:
         text: the response.
         called: names that the tests call, such as ("add",); () for a program that reads input.
-        before: prompts, with whose code the text may go on, as in HumanEval.
+        before: prompts whose code the text may continue, as in HumanEval.
 
     >>> program_of("So:\\n```python\\nprint(1)\\n```\\nOutput:\\n```\\n1\\n```"), program_of("print(2)")
     (('print(1)\\n',), ('print(2)',))
     >>> program_of("    return a", ["f"], ["def helper(): ...\\ndef f(a):\\n"])
     ('def helper(): ...\\ndef f(a):\\n    return a',)
     """
-    found = _alone(text, called)
+    program = _alone(text, called)
     if not called or not before:
-        return found
+        return program
     start = next((code for prompt in before if (code := code_before(prompt, called))), None)
     if start is None:
-        return found
+        return program
     helpers, stub = start
-    if any(_defines(piece, called) for piece in found):
-        return (helpers, *found) if helpers.strip() else found
-    return _continued(text, found, helpers + stub, called) or found
+    if any(_defines(piece, called) for piece in program):
+        return (helpers, *program) if helpers.strip() else program
+    return _continued(text, program, helpers + stub, called) or program
 
 
 def blocks_of(text: str, depth: int = DEPTH) -> list[Block]:
-    """Return the fenced blocks in order, with those inside of Markdown in place of their outer one.
+    """Return the fenced blocks in order; blocks inside Markdown replace their outer block.
 
     >>> blocks_of("~~~ {.python}\\na\\n~~~\\n````md\\n```py title='x'\\nb\\n```\\n````")
     [Block(language='.python', code='a\\n'), Block(language='py', code='b\\n')]
     """
-    found: list[Block] = []
+    blocks: list[Block] = []
     for token in _markdown().parse(text):
         if token.type == "fence":
             block = Block(_language(token.info), token.content)
@@ -97,14 +97,14 @@ def blocks_of(text: str, depth: int = DEPTH) -> list[Block]:
         else:
             continue
         inner = blocks_of(block.code, depth - 1) if _may_nest(block) and depth else []
-        found += inner or [block]
-    return found
+        blocks += inner or [block]
+    return blocks
 
 
 def code_before(prompt: str, called: Sequence[str]) -> tuple[str, str] | None:
-    """Return the prompt's code in front of the first function that is called, and this function's beginning.
+    """Return the prompt's code before the first called function, and this function's beginning.
 
-    The code is the whole prompt, or stands in a block, or begins at its first import or definition.
+    The code is the whole prompt, or a block, or begins at the first import or definition.
 
     >>> code_before("Complete:\\nimport math\\n\\ndef f(x):\\n    '''Root.'''\\n", ["f"])
     ('import math\\n\\n', "def f(x):\\n    '''Root.'''\\n")
@@ -117,7 +117,7 @@ def code_before(prompt: str, called: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _alone(text: str, called: Sequence[str]) -> Program:
-    """Return the program that a text holds; the whole text if it holds none."""
+    """Return the program in a text; the whole text if it holds none."""
     text = AROUND.sub("", text.removeprefix("\ufeff"))
     if source_of(text) is not None:
         return (text,)
@@ -128,9 +128,11 @@ def _alone(text: str, called: Sequence[str]) -> Program:
         return _alone(BEHIND_WORDS.sub(r"\n\1", text), called)
     if opened := _up_to_the_first_fence(text, called):
         blocks.insert(0, Block("python", opened.code))
-    candidates = [each for each in blocks if each.is_python] or [each for each in blocks if not each.language]
-    if found := _joined([_repaired(block.code) for block in candidates], called):
-        return found
+    candidates = [block for block in blocks if block.is_python] or [
+        block for block in blocks if not block.language
+    ]
+    if program := _joined([_repaired(block.code) for block in candidates], called):
+        return program
     if blocks:
         return ()
     indented = [token.content for token in _markdown().parse(text) if token.type == "code_block"]
@@ -139,7 +141,7 @@ def _alone(text: str, called: Sequence[str]) -> Program:
 
 
 def _joined(codes: Sequence[str], called: Sequence[str]) -> Program:
-    """Return the block that is the program, behind the blocks whose names it needs."""
+    """Return the program's block, behind the blocks whose names it needs."""
     sources = [source_of(code) for code in codes]
     known = frozenset[str]().union(*(one.defines | one.imports for one in sources if one))
 
@@ -158,7 +160,7 @@ def _joined(codes: Sequence[str], called: Sequence[str]) -> Program:
 
 
 def _needed(chosen: int, sources: Sequence[Source | None], called: Sequence[str]) -> list[int]:
-    """Return the places of the blocks that define what the chosen one, or the tests, lack."""
+    """Return the places of the blocks that define names missing in the chosen block or the tests."""
     program = sources[chosen]
     if program is None:
         return []
@@ -180,9 +182,9 @@ def _needed(chosen: int, sources: Sequence[Source | None], called: Sequence[str]
     return sorted(taken)
 
 
-def _continued(text: str, found: Program, start: str, called: Sequence[str]) -> Program | None:
-    """Return the prompt's code with the text as its end: a body, as it stands or not yet indented."""
-    bodies = [text, *found, *(textwrap.indent(textwrap.dedent(piece), "    ") for piece in found)]
+def _continued(text: str, program: Program, start: str, called: Sequence[str]) -> Program | None:
+    """Return the prompt's code with the text as its end, a body with or without indentation."""
+    bodies = [text, *program, *(textwrap.indent(textwrap.dedent(piece), "    ") for piece in program)]
     joints = ("", "\n") if not start.endswith("\n") else ("",)
     for whole in (start + joint + body for body in bodies for joint in joints):
         if source_of(whole) is not None:
@@ -196,18 +198,18 @@ def _continued(text: str, found: Program, start: str, called: Sequence[str]) -> 
 
 
 def _up_to_the_first_fence(text: str, called: Sequence[str]) -> Source | None:
-    """Return the Python that begins the text, if it is one: the prompt ended with the opening fence."""
+    """Return the Python at the text's beginning, if any, because the prompt ended with the opening fence."""
     fence = FENCE.search(text)
-    found = source_of(text[: fence.start()]) if fence else None
-    if found is None:
+    source = source_of(text[: fence.start()]) if fence else None
+    if source is None:
         return None
     if called:
-        return None if found.defines.isdisjoint(called) else found
-    return found if found.acts and not found.needs else None
+        return None if source.defines.isdisjoint(called) else source
+    return source if source.acts and not source.needs else None
 
 
 def _repaired(code: str) -> str:
-    """Return the code up to a fence that closes it at the end of a line, where CommonMark sees none."""
+    """Return the code up to a closing fence at a line's end, which CommonMark ignores."""
     cut, closed, _ = code.partition("```")
     return cut if closed and source_of(code) is None and source_of(cut) is not None else code
 
@@ -220,8 +222,8 @@ def _codes_in(prompt: str) -> Iterator[str]:
 
 
 def _defines(code: str, called: Sequence[str]) -> bool:
-    found = source_of(code)
-    return found is not None and not found.defines.isdisjoint(called)
+    source = source_of(code)
+    return source is not None and not source.defines.isdisjoint(called)
 
 
 def _language(info: str) -> str:
@@ -241,7 +243,7 @@ def _may_nest(block: Block) -> bool:
 
 @cache
 def _markdown() -> Any:
-    """Return CommonMark's blocks, without HTML: a tag on a line must not swallow the fence behind it."""
+    """Return CommonMark's blocks without HTML, so that a tag on a line can't swallow the next fence."""
     from markdown_it import MarkdownIt
 
     made = MarkdownIt("commonmark").disable("html_block")

@@ -1,4 +1,4 @@
-"""Score an answer as reasoning_gym does."""
+"""Score an answer like reasoning_gym."""
 
 import importlib
 import warnings

@@ -21,7 +21,7 @@ TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 
 
 def relation(text: str) -> tuple[str, Any] | None:
-    """Return a relation as its sign and the difference of its sides; None if it is none, or several."""
+    """Return a relation's sign and the difference of its sides; None for no or several relations."""
     signs = list(RELATION.finditer(text))
     if len(signs) != 1:
         return None
@@ -31,9 +31,9 @@ def relation(text: str) -> tuple[str, Any] | None:
     return _sign(signs[0][0]), left.value - right.value
 
 
-def same_relation(right: tuple[str, Any], given: tuple[str, Any]) -> bool:
-    """Return whether two relations hold for the same values: one difference is a multiple of the other."""
-    (sign, one), (other, two) = right, given
+def same_relation(right: tuple[str, Any], answer: tuple[str, Any]) -> bool:
+    """Return whether one relation's difference is a multiple of the other's, so both are equivalent."""
+    (sign, one), (other, two) = right, answer
     if one.free_symbols != two.free_symbols or one == 0 or two == 0:
         return sign == other and bool(one == two)
     point = {
@@ -49,7 +49,7 @@ def same_relation(right: tuple[str, Any], given: tuple[str, Any]) -> bool:
 
 
 def interval(text: str) -> str | None:
-    r"""Return inequalities of one variable as an interval, or as a union of several; None for other texts.
+    r"""Return inequalities of one variable as an interval or a union; None for other texts.
 
     >>> interval("x < 3"), interval(r"2 \ge x > 1"), interval("x < y")
     ('(-\\infty, 3)', '(1, 2]', None)
@@ -81,7 +81,7 @@ def _sign(written: str) -> str:
 
 
 def right_side(text: str) -> tuple[str, str]:
-    """Return the variable that a text is about, "" without one, and the last right side."""
+    """Return a text's variable, "" without one, and the last right side."""
     named = LEFT.match(text)
     if named is None:  # 1 + 2 = 3, without variables
         is_chain = VARIABLE.search(COMMAND.sub("", text)) is None

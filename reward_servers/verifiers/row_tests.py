@@ -1,6 +1,6 @@
-"""The tests of a row, in the forms of common data sets.
+"""A row's tests, in the forms of common data sets.
 
-    data set                    meta data (the data set's own columns, or all under `tests`)
+    data set                    meta data (the data set's columns, or all under `tests`)
     own, AceCode                tests: "assert add(1, 2) == 3", or a list of such texts
     MBPP, MBPP+                 test_list or test; test_setup_code, test_imports
     HumanEval, HumanEval+       test with check(candidate); entry_point; prompt
@@ -14,7 +14,7 @@
     Eurus-2                     reward_model: {"ground_truth": {"functional": "…"}}, or APPS' form inside
 
 Each value may be JSON. `testtype` is stdin or functional; a function's name makes its tests functional. The
-input of a functional test is a list of arguments, or a text with one on each line as JSON.
+input of a functional test is a list of arguments, or a text with one JSON argument on each line.
 """
 
 import ast
@@ -46,7 +46,7 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Input of a program, and the output that is expected."""
+    """A program's inputs and expected outputs."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -54,7 +54,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Arguments of a function, and the value that is expected; APPS puts some values into a list of one."""
+    """A function's arguments and expected values; APPS wraps some values in a list."""
 
     function: str
     arguments: tuple[list[Any], ...]
@@ -69,7 +69,7 @@ def cases_of(meta: Mapping[str, Any]) -> Tests:
     """Return the tests of a row's meta data.
 
     Raises:
-        InputError: they have another form, or there are none.
+        InputError: the tests are missing or have another form.
 
     >>> cases_of({"tests": [{"input": "1", "output": "3"}]})
     Pairs(inputs=('1',), outputs=('3',))
@@ -78,28 +78,28 @@ def cases_of(meta: Mapping[str, Any]) -> Tests:
     """
     column = next((name for name in COLUMNS if meta.get(name) is not None), LIVE[0])
     if column in LIVE:
-        given = [test for name in LIVE if meta.get(name) is not None for test in _read(meta[name], name)]
+        tests = [test for name in LIVE if meta.get(name) is not None for test in _read(meta[name], name)]
     else:
-        given = _read(meta[column], column)
-    found = _cases(given, meta, column)
-    if found is None:
-        raise InputError(f"code_tests: meta data {column}: got {given!r:.200}; {EXPECTED}")
-    return found
+        tests = _read(meta[column], column)
+    cases = _cases(tests, meta, column)
+    if cases is None:
+        raise InputError(f"code_tests: meta data {column}: got {tests!r:.200}; {EXPECTED}")
+    return cases
 
 
-def _cases(given: Any, meta: Mapping[str, Any], column: str) -> Tests | None:
+def _cases(tests: Any, meta: Mapping[str, Any], column: str) -> Tests | None:
     """Return the tests of one of the forms; None for another form."""
-    if isinstance(given, Mapping):
-        if (inner := next((name for name in INNER if given.get(name)), None)) is not None:
-            return _cases(_read(given[inner], column), {**meta, **given}, column)
-        inputs, outputs = given.get("inputs"), given.get("outputs")
+    if isinstance(tests, Mapping):
+        if (inner := next((name for name in INNER if tests.get(name)), None)) is not None:
+            return _cases(_read(tests[inner], column), {**meta, **tests}, column)
+        inputs, outputs = tests.get("inputs"), tests.get("outputs")
         if not (isinstance(inputs, list | tuple) and isinstance(outputs, list | tuple) and inputs):
             return None
         if len(inputs) != len(outputs):
             return None
         pairs = zip(inputs, outputs, strict=True)
-        return _of_pairs([{**given, "input": one, "output": other} for one, other in pairs], meta, column)
-    texts = [given] if isinstance(given, str) else given
+        return _of_pairs([{**tests, "input": one, "output": other} for one, other in pairs], meta, column)
+    texts = [tests] if isinstance(tests, str) else tests
     if not isinstance(texts, list | tuple) or not texts:
         return None
     if all(isinstance(test, Mapping) for test in texts):
@@ -112,7 +112,7 @@ def _cases(given: Any, meta: Mapping[str, Any], column: str) -> Tests | None:
 def _of_pairs(
     tests: Sequence[Mapping[str, Any]], meta: Mapping[str, Any], column: str
 ) -> Pairs | Calls | None:
-    """Return inputs with outputs, or calls of the function that the row or its tests name."""
+    """Return inputs with outputs, or calls of the function named by the row or its tests."""
     if not all("input" in test and "output" in test for test in tests):
         return None
     names = {_function(test) or _function(meta) for test in tests}
@@ -144,24 +144,24 @@ def _of_pairs(
 
 
 def _kind(test: Mapping[str, Any], column: str) -> str:
-    """Return stdin, functional, or "" where the test does not say."""
-    said = test.get("testtype") or test.get("type")
-    if said is None or said in FUNCTIONAL:
-        return "functional" if said else ""
-    if said in STDIN:
+    """Return stdin, functional, or "" if the test names neither."""
+    kind = test.get("testtype") or test.get("type")
+    if kind is None or kind in FUNCTIONAL:
+        return "functional" if kind else ""
+    if kind in STDIN:
         return "stdin"
     raise InputError(
-        f"code_tests: meta data {column}: got testtype {said!r:.60}; expected one of "
+        f"code_tests: meta data {column}: got testtype {kind!r:.60}; expected one of "
         f"{', '.join((*STDIN, *FUNCTIONAL))}"
     )
 
 
-def _function(given: Mapping[str, Any]) -> str | None:
-    """Return the function's name that a test, its metadata, the row or the row's metadata have."""
-    metadata = given.get("metadata")
+def _function(test: Mapping[str, Any]) -> str | None:
+    """Return the function's name from a test, its metadata, the row or the row's metadata."""
+    metadata = test.get("metadata")
     if isinstance(metadata, str) and metadata.strip():
         metadata = _read(metadata, "metadata")
-    for place in (given, metadata):
+    for place in (test, metadata):
         if isinstance(place, Mapping):
             for key in NAMES:
                 if isinstance(name := place.get(key), str) and name.strip():
@@ -172,30 +172,34 @@ def _function(given: Mapping[str, Any]) -> str | None:
 def _last_function(code: Any) -> str | None:
     """Return the last function that starter code begins; its body may be missing."""
     lines = code.splitlines() if isinstance(code, str) else []
-    found = [line.strip()[4:].partition("(")[0].strip() for line in lines if line.strip().startswith("def ")]
-    return found[-1] if found else None
+    names = [line.strip()[4:].partition("(")[0].strip() for line in lines if line.strip().startswith("def ")]
+    return names[-1] if names else None
 
 
-def _call(given: Any, expected: Any, column: str) -> tuple[list[Any], Any]:
-    """Return a call's arguments, and the value that is expected, which is JSON where the arguments are."""
-    if isinstance(given, str):
-        lines = given.strip().splitlines()
+def _call(inputs: Any, expected: Any, column: str) -> tuple[list[Any], Any]:
+    """Return a call's arguments and expected value, which is JSON if the arguments are."""
+    if isinstance(inputs, str):
+        lines = inputs.strip().splitlines()
         value = _literal(expected, column) if isinstance(expected, str) else expected
         return [_literal(line, column) for line in lines if line.strip()], value
-    if isinstance(given, Mapping) or given is None:
+    if isinstance(inputs, Mapping) or inputs is None:
         raise InputError(
-            f"code_tests: meta data {column}: got {given!r:.100} as the input of a functional test; expected "
-            "a list of arguments, or a text with one on each line as JSON"
+            f"code_tests: meta data {column}: got {inputs!r:.100} as the input of a functional test; "
+            "expected a list of arguments, or a text with one on each line as JSON"
         )
-    arguments = list(given) if isinstance(given, list | tuple) else [given]
+    arguments = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     return [_with_whole_keys(one) for one in arguments], expected
 
 
-def _with_whole_keys(given: Any) -> Any:
-    """Return a mapping with whole numbers as keys, of which JSON had made texts; anything else as it is."""
-    if isinstance(given, Mapping) and given and all(str(key).lstrip("-").isdecimal() for key in given):
-        return {int(key): value for key, value in given.items()}
-    return given
+def _with_whole_keys(argument: Any) -> Any:
+    """Restore a mapping's whole-number keys, which JSON turned into texts; keep anything else."""
+    if (
+        isinstance(argument, Mapping)
+        and argument
+        and all(str(key).lstrip("-").isdecimal() for key in argument)
+    ):
+        return {int(key): value for key, value in argument.items()}
+    return argument
 
 
 def _literal(text: str, column: str) -> Any:
@@ -213,33 +217,33 @@ def _literal(text: str, column: str) -> Any:
         ) from None
 
 
-def _read(given: Any, column: str) -> Any:
-    """Return what JSON, or LiveCodeBench's compressed text, says; other texts and values as they are."""
-    if not isinstance(given, str):
-        return given
-    if given.lstrip()[:1] in ("{", "["):
+def _read(cell: Any, column: str) -> Any:
+    """Decode JSON or LiveCodeBench's compressed text; keep other texts and values."""
+    if not isinstance(cell, str):
+        return cell
+    if cell.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(given)
+            return json.loads(cell)
         except ValueError:
             pass
         try:
-            return ast.literal_eval(given.strip())
+            return ast.literal_eval(cell.strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            raise InputError(f"code_tests: meta data {column} is no JSON: {given!r:.100}") from None
-    return _read(_unpacked(given), column) if column in LIVE else given
+            raise InputError(f"code_tests: meta data {column} is no JSON: {cell!r:.100}") from None
+    return _read(_unpacked(cell), column) if column in LIVE else cell
 
 
-def _unpacked(given: str) -> str:
-    """Return the text that LiveCodeBench compressed; a pickle that holds anything but a text is refused."""
+def _unpacked(text: str) -> str:
+    """Return LiveCodeBench's compressed text; refuse a pickle of anything else."""
     try:
-        packed = zlib.decompress(base64.b64decode(given.encode(), validate=True))
-        found = _Texts(io.BytesIO(packed)).load()
+        packed = zlib.decompress(base64.b64decode(text.encode(), validate=True))
+        unpacked = _Texts(io.BytesIO(packed)).load()
     except (ValueError, binascii.Error, zlib.error, pickle.UnpicklingError, EOFError):
-        found = None
-    if isinstance(found, str) and found.lstrip()[:1] == "[":
-        return found
+        unpacked = None
+    if isinstance(unpacked, str) and unpacked.lstrip()[:1] == "[":
+        return unpacked
     raise InputError(
-        f"code_tests: meta data {LIVE[1]}: got {given!r:.60}; expected JSON, or LiveCodeBench's base64 of it"
+        f"code_tests: meta data {LIVE[1]}: got {text!r:.60}; expected JSON, or LiveCodeBench's base64 of it"
     )
 
 
@@ -250,5 +254,5 @@ class _Texts(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no text")
 
 
-def _text(given: Any) -> Any:
-    return "\n".join(map(str, given)) if isinstance(given, list) else given
+def _text(lines: Any) -> Any:
+    return "\n".join(map(str, lines)) if isinstance(lines, list) else lines

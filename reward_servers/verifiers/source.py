@@ -1,4 +1,4 @@
-"""Python source as its symbol table shows it: what it defines, what it needs, whether it does anything."""
+"""Python source by its symbol table: its definitions, its needs, and whether it acts."""
 
 import ast
 import builtins
@@ -12,7 +12,7 @@ BUILT_IN = frozenset(dir(builtins)) | {"__name__", "__file__", "__annotations__"
 READS = re.compile(r"\binput\b|\bstdin\b|\bopen\(0")  # a program that reads its standard input
 STARTS = re.compile(r"^(?:(?:from|import|def|async def|class)\b|@)", re.MULTILINE)
 NO_ACT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Pass)
-MOST_TRIES = 200  # of shorter texts
+MOST_TRIES = 200  # tries with ever shorter texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +26,23 @@ class Source:
     defines: frozenset[str]  # functions, classes and variables of the module, without imports
     imports: frozenset[str]
     needs: frozenset[str]  # names that neither this piece nor Python defines
-    acts: bool  # it does something by itself, beyond definitions and values
+    acts: bool  # it acts, beyond definitions and values
     reads: bool
 
 
 def source_of(code: str) -> Source | None:
-    """Return what a piece of Python defines and needs; None for anything but Python.
+    """Return a piece of Python's definitions and needs; None for anything else.
 
-    >>> found = source_of("import math\\ndef f(x):\\n    return math.exp(g(x))\\n")
-    >>> sorted(found.defines), sorted(found.imports), sorted(found.needs), found.acts
+    >>> source = source_of("import math\\ndef f(x):\\n    return math.exp(g(x))\\n")
+    >>> sorted(source.defines), sorted(source.imports), sorted(source.needs), source.acts
     (['f'], ['math'], ['g'], False)
     """
-    found = _read(code)
-    return found if isinstance(found, Source) else None
+    source = _read(code)
+    return source if isinstance(source, Source) else None
 
 
 def part_that_is_python(text: str, fits: Callable[[Source], bool]) -> Source | None:
-    """Return the Python in front of or behind other text, such as a remark or a line that was cut off.
+    """Return the Python before or behind other text, such as a remark or a truncated line.
 
     >>> part_that_is_python("Sure!\\ndef f():\\n    return 1\\nThis returns 1.", lambda _: True).code
     'def f():\\n    return 1'
@@ -51,10 +51,10 @@ def part_that_is_python(text: str, fits: Callable[[Source], bool]) -> Source | N
     for start in dict.fromkeys((0, begin.start() if begin else 0)):
         lines = text[start:].splitlines()
         for _ in range(MOST_TRIES):
-            found = _read("\n".join(lines))
-            if isinstance(found, Source) and fits(found):
-                return found
-            wrong_line = len(lines) if isinstance(found, Source) else found
+            parsed = _read("\n".join(lines))
+            if isinstance(parsed, Source) and fits(parsed):
+                return parsed
+            wrong_line = len(lines) if isinstance(parsed, Source) else parsed
             lines = lines[: max(0, min(len(lines), wrong_line) - 1)]
             if not lines:
                 break
@@ -62,10 +62,10 @@ def part_that_is_python(text: str, fits: Callable[[Source], bool]) -> Source | N
 
 
 def _read(code: str) -> Source | int:
-    """Return the source, or the line at which Python gives up."""
+    """Return the source, or the line of Python's syntax error."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of invalid escapes
+            warnings.simplefilter("ignore")  # warnings of invalid escapes
             tree = ast.parse(code)
             compile(tree, "program", "exec", dont_inherit=True)  # finds a `return` outside of functions
             table = symtable.symtable(code, "program", "exec")

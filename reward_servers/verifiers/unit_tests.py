@@ -1,4 +1,4 @@
-"""Unit tests of a row: texts that run behind the program, with the calls that they lack."""
+"""A row's unit tests, texts that run behind the program, with added missing calls."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ _cases = _unittest.defaultTestLoader.loadTestsFromTestCase({name})
 _result = _unittest.TextTestRunner(stream=_io.StringIO()).run(_cases)
 assert _result.wasSuccessful() and _result.testsRun"""
 SENDABLE = ("numpy", "pytest", "parameterized", "mock")  # packages that tests may use apart from the program
-PATCHED = ("builtins.input", "sys.stdout", "sys.stdin")  # what a program gets from the tests' process
+PATCHED = ("builtins.input", "sys.stdout", "sys.stdin")  # a program gets these from the tests' process
 NO_MAIN = "import unittest\nunittest.main = lambda *_, **__: None  # it would exit\n"
 
 
@@ -38,25 +38,25 @@ class UnitTests:
 
     @property
     def reaches_into(self) -> str:
-        """Deeds of the tests that need the program in their own process; "" for tests that only call it."""
+        """The tests' actions that need the program in their process; "" for tests that only call it."""
         code = (self.imports, self.setup, *self.tests)
         return next((reach for text in code if (reach := _read(text, "tests").reaches_into)), "")
 
 
 def unit_tests_of(tests: tuple[str, ...], meta: Mapping[str, Any]) -> UnitTests:
-    """Return a row's unit tests, each with a call of what it only defines.
+    """Return a row's unit tests, with calls of checks that they only define.
 
     Raises:
-        InputError: a test is no Python, or would pass whatever the program is.
+        InputError: a test is no Python, or would pass with any program.
 
-    >>> found = unit_tests_of(("def check(candidate):\\n    assert candidate(1) == 2",), {"entry_point": "f"})
-    >>> found.tests, found.called
+    >>> tests = unit_tests_of(("def check(candidate):\\n    assert candidate(1) == 2",), {"entry_point": "f"})
+    >>> tests.tests, tests.called
     (('def check(candidate):\\n    assert candidate(1) == 2\\ncheck(f)\\n',), ('f',))
     """
     name = meta.get("entry_point")
     if name is not None and not (isinstance(name, str) and name.strip()):
         raise InputError(f"code_tests: meta data entry_point: got {name!r:.60}; expected a function's name")
-    found = tuple(_with_calls(test, name) for test in tests)
+    with_calls = tuple(_with_calls(test, name) for test in tests)
     setup, imports = (_code(meta, column) for column in ("test_setup_code", "test_imports"))
     if name is not None:
         called = tuple(re.findall(r"[^\W\d]\w*", name)[:1])
@@ -64,12 +64,12 @@ def unit_tests_of(tests: tuple[str, ...], meta: Mapping[str, Any]) -> UnitTests:
         around = _read(setup, "test_setup_code"), _read(imports, "test_imports")
         used = around[0].uses.union(*(_read(test, "tests").uses for test in tests))
         called = tuple(sorted(used - around[0].binds - around[1].binds))
-    return UnitTests(found, called, imports, setup)
+    return UnitTests(with_calls, called, imports, setup)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Names at the top level of a test's text; `uses` holds those that it does not define."""
+    """Names at the top level of a test's text; `uses` holds names that it does not define."""
 
     uses: frozenset[str]
     binds: frozenset[str]  # imports, variables and arguments, too
@@ -82,7 +82,7 @@ class _Read:
 
 
 def _with_calls(test: str, name: str | None) -> str:
-    """Return a test with calls of the checks that it defines and never calls."""
+    """Return a test with calls of its uncalled checks."""
     read = _read(test, "tests")
     more = [f"{check}()" for check in read.checks] + [RUN_CASES.format(name=case) for case in read.cases]
     if "check" in read.defines - read.calls and name is not None:
@@ -99,10 +99,10 @@ def _with_calls(test: str, name: str | None) -> str:
 
 
 def _code(meta: Mapping[str, Any], column: str) -> str:
-    given = meta.get(column)
-    lines = [] if given is None else [given] if isinstance(given, str) else given
+    cell = meta.get(column)
+    lines = [] if cell is None else [cell] if isinstance(cell, str) else cell
     if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-        raise InputError(f"code_tests: meta data {column}: got {given!r:.100}; expected code, or lines of it")
+        raise InputError(f"code_tests: meta data {column}: got {cell!r:.100}; expected code, or lines of it")
     _read(code := "\n".join(lines), column)
     return code
 
@@ -153,7 +153,7 @@ def _read(code: str, column: str) -> _Read:
 
 
 def _reaches(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield the patches of what is not the program's, and the packages whose objects can't be sent to it."""
+    """Yield the tests' patches of foreign modules, and the packages whose objects can't be sent."""
     for node in nodes:
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else names
@@ -171,9 +171,9 @@ def _calls_any(statement: ast.stmt) -> bool:
 
 
 def _imports(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
-    """Yield each import's module, and the name that it gives."""
+    """Yield each import's module and bound name."""
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
-            for each in node.names:
-                yield module, each.asname or each.name.partition(".")[0]
+            for alias in node.names:
+                yield module, alias.asname or alias.name.partition(".")[0]
