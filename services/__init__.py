@@ -1,1 +1,1 @@
-"""Services that a person starts: commands, the training loop, evaluation, tracking, and the tasks."""
+"""Services: commands, the training loop, evaluation, tracking and tasks."""

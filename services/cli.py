@@ -1,6 +1,6 @@
 """Command `whetstone`: find the subcommand, and turn every failure into a message and an exit code.
 
-0 done · 1 an unexpected fault, traceback in a log · 2 the input is wrong · 130 interrupted
+0 done · 1 unexpected fault with a traceback in a log · 2 wrong input · 130 interrupted
 """
 
 import difflib
@@ -25,10 +25,10 @@ from services.terminal.doing import doing
 from services.terminal.interrupts import EXIT_INTERRUPTED, interruptible, last_line_of, leave_at_once
 from services.terminal.visible import COLOURS, visible
 
-# A command is imported when it is called, so that none waits for another's imports.
+# Import a command at its call, so no command waits for another's imports.
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("services.commands.train:run", "train a model by reinforcement learning (-m for sweeps)"),
-    "plan": ("services.commands.plan:run", "say what a run would do, need and read, with nothing started"),
+    "plan": ("services.commands.plan:run", "show a run's plan, needs and data without starting it"),
     "evaluate": (
         "services.commands.evaluate:run",
         "score a model or a finished run on validation or test prompts",
@@ -50,14 +50,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "crowd": (
         "services.commands.crowd:run",
-        "pages for people's judgements of texts, and what the answers say",
+        "make pages for people's judgements of texts, and sum up the answers",
     ),
     "report": ("services.commands.report:run", "write report.html of a run"),
-    "watch": ("services.commands.watch:run", "follow a run's episodes as they come"),
+    "watch": ("services.commands.watch:run", "follow a run's episodes"),
     "compare": ("services.commands.compare:run", "write a page about several runs, side by side"),
     "diagnose": (
         "services.commands.diagnose:run",
-        "say what goes wrong in a run, by which numbers, and what to set",
+        "name a run's problems, their evidence and a remedy",
     ),
     "push": ("services.commands.push:run", "publish a run's model with a card, on the hub or in a folder"),
     "list": (
@@ -66,17 +66,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "doctor": (
         "services.commands.doctor:run",
-        "say what this machine has and lacks, or what of a run is damaged",
+        "check this machine's software, or a run's files",
     ),
     "serve": ("services.commands.serve:run", "serve rewards and metrics over HTTP"),
     "serve-model": ("services.commands.serve_model:run", "serve a model as OpenAI's clients call it"),
+    "serve-training": (
+        "services.commands.serve_training:run",
+        "train a model from your own loop, by tinker's SDK",
+    ),
     "scale": (
         "services.commands.scale:run",
-        "give a running train more rollout workers, or a reward more replicas",
+        "change a run's rollout workers, or a reward's replicas",
     ),
     "annotate": (
         "services.commands.annotate:run",
-        "score a data set's responses, to learn from them alone",
+        "score a data set's responses for learning from data",
     ),
     "submit": ("services.commands.submit:run", "train as a job of a Ray cluster; status, logs, stop, resume"),
     "train-reward": (
@@ -87,7 +91,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "services.commands.import_rl4lms:run",
         "turn an RL4LMs configuration into an experiment",
     ),
-    "demo": ("services.commands.demo:run", "train a small model from nothing, in minutes, on this machine"),
+    "demo": ("services.commands.demo:run", "train a small model on this machine in minutes"),
 }
 LONGEST_LINE = 1000
 EXIT_FAULT, EXIT_INPUT, EXIT_BROKEN_PIPE = 1, 2, 141
@@ -100,15 +104,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ended(arguments: Sequence[str], run: Callable[[], int], *, has_own_process: bool) -> int:
-    """Run a command that was typed so to its end, and return its exit code; never raise."""
+    """Run a typed command to its end, and return its exit code; never raise."""
     command = " ".join(["whetstone", *arguments[:1]])
     remember_typed(list(arguments))
     prepare_ray()
-    os.umask(os.umask(0o077) | stat.S_IWOTH)  # whatever the shell admits, only its owner and group may write
+    os.umask(os.umask(0o077) | stat.S_IWOTH)  # only owner and group may write, whatever the shell's umask
     with guarded_output(), interruptible(command):
         try:
             code = _code_of(command, run)
-        except KeyboardInterrupt:  # a second one, while the first was reported
+        except KeyboardInterrupt:  # a second signal during the first one's report
             code = EXIT_INTERRUPTED
         if code == EXIT_INTERRUPTED and has_own_process:
             leave_at_once()
@@ -135,7 +139,7 @@ def _code_of(command: str, run: Callable[[], int]) -> int:
 
 
 def dispatch(arguments: list[str]) -> int:
-    """Run the command that the arguments name; raise its errors."""
+    """Run the named command; raise its errors."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -171,28 +175,28 @@ def _help() -> str:
 
 def _explain(command: str, error: Exception) -> int:
     """Report an error on standard error, and choose the exit code."""
-    told = unwrapped(error)
-    if isinstance(told, InputError):
-        print(f"{command}: {visible(str(told))}", file=sys.stderr)
+    cause = unwrapped(error)
+    if isinstance(cause, InputError):
+        print(f"{command}: {visible(str(cause))}", file=sys.stderr)
         if _run_log():
-            logging.getLogger().error("stopped: %s", told)
+            logging.getLogger().error("stopped: %s", cause)
         return EXIT_INPUT
-    if is_full(told):  # a traceback has no room either
-        what_to_do = "" if "Make room" in str(told) else ". Make room, and type the same command again"
-        print(f"{command}: {_one_line(told)}{what_to_do}", file=sys.stderr)
-        logging.getLogger().error("stopped: %s", told)
+    if is_full(cause):  # the disk has no room for a traceback
+        what_to_do = "" if "Make room" in str(cause) else ". Make room, and type the same command again"
+        print(f"{command}: {_one_line(cause)}{what_to_do}", file=sys.stderr)
+        logging.getLogger().error("stopped: %s", cause)
         return EXIT_FAULT
-    kind = "" if isinstance(told, WhetstoneError) else f"unexpected {type(told).__name__}: "
+    kind = "" if isinstance(cause, WhetstoneError) else f"unexpected {type(cause).__name__}: "
     try:
         where = f"traceback in {write_traceback(error)}"
     except OSError as no_room:
         where = f"its traceback could not be written: {no_room.strerror or no_room}"
-    print(f"{command}: {kind}{_one_line(told)} ({where})", file=sys.stderr)
+    print(f"{command}: {kind}{_one_line(cause)} ({where})", file=sys.stderr)
     return EXIT_FAULT
 
 
 def unwrapped(error: Exception) -> Exception:
-    """Return the original of an error of another process, which Ray wraps in one of both kinds."""
+    """Return another process's original error from Ray's wrapper."""
     original = getattr(error, "cause", None) if isinstance(error, WhetstoneError) else None
     return original if isinstance(original, WhetstoneError) else error
 
@@ -203,7 +207,7 @@ def _one_line(error: Exception) -> str:
 
 
 def write_traceback(error: Exception) -> Path:
-    """Write the traceback to the log of a run that has begun, or else to a new file; return the file."""
+    """Write the traceback into a begun run's log or a new file; return the file."""
     text = redact("".join(traceback.format_exception(error)))
     if log := _run_log():
         logging.getLogger().error("stopped by an error\n%s", text)
@@ -214,17 +218,17 @@ def write_traceback(error: Exception) -> Path:
 
 
 def write_to_log(text: str) -> None:
-    """Write an error into the log of a run that has begun."""
+    """Write an error into a begun run's log."""
     if _run_log():
         logging.getLogger().error("stopped by an error\n%s", redact(text))
 
 
 def _run_log() -> Path | None:
-    """Return the log file of a run that has begun, or None."""
+    """Return a begun run's log file, or None."""
     files = [
-        Path(each.baseFilename)
-        for each in logging.getLogger().handlers
-        if isinstance(each, logging.FileHandler)
+        Path(handler.baseFilename)
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.FileHandler)
     ]
     return next((file for file in files if file.is_file()), None)
 

@@ -17,7 +17,7 @@ from whetstone.training import demo_model, train
 
 if TYPE_CHECKING:  # for type checkers and editors; whetstone/public.py imports each when it is used
     from contracts.environments import Environment, Observation, Step
-    from contracts.rollout import MaskRule, Prompt, Rollout
+    from contracts.rollout import FinishReason, MaskRule, Prompt, Rollout
     from contracts.scores import Grade, Metric, MetricValue, Reward, Sample
     from contracts.secrets.secret_values import remember_secret
     from contracts.settings import Settings
@@ -25,17 +25,20 @@ if TYPE_CHECKING:  # for type checkers and editors; whetstone/public.py imports 
     from learner.algorithms.base import Algorithm, OptimizerSettings
     from learner.algorithms.inputs import Credit, CreditInputs, LossInputs, LossOutput
     from learner.algorithms.traits import Traits
-    from learner.batching import MicroBatch
-    from learner.kl_control import KLSettings
+    from learner.batches.batching import MicroBatch
     from learner.models.critic import Critic, LinearCritic
     from learner.models.policy import CausalPolicy, Policy, Seq2SeqPolicy
+    from learner.optimization.kl_control import KLSettings
+    from rollout_workers.engines.base import Generation
+    from rollout_workers.engines.traits import EngineTraits
     from rollout_workers.environments.base import EnvironmentSettings
+    from services.config.curriculum_settings import Curriculum
     from services.config.measures import Measure
-    from services.loop.evaluations.evaluated_model import EvaluatedModel
-    from services.tasks.base import Split, Task
-    from services.tasks.data_set import DataSetTask
-    from services.tasks.response_task import Answer, Answered, ResponseTask
-    from services.tasks.rows import text_at
+    from services.data.tasks.base import Split, Task
+    from services.data.tasks.data_set import DataSetTask
+    from services.data.tasks.response_task import Answer, Answered, ResponseTask
+    from services.data.tasks.rows import text_at
+    from services.training.loop.evaluations.evaluated_model import EvaluatedModel
 
 __all__ = [
     "Algorithm",
@@ -45,10 +48,14 @@ __all__ = [
     "Credit",
     "CreditInputs",
     "Critic",
+    "Curriculum",
     "DataSetTask",
+    "EngineTraits",
     "Environment",
     "EnvironmentSettings",
     "EvaluatedModel",
+    "FinishReason",
+    "Generation",
     "Grade",
     "Graded",
     "InputError",

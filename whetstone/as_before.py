@@ -1,7 +1,7 @@
-"""The caller's process as it was before a command ran in it: signals, logging, environment, streams, numbers.
+"""The caller's process as before a command ran in it: signals, logging, environment, streams, numbers.
 
-Libraries that a command imports stay imported, and stay set up as the command did that. The user's modules
-do not: the next command reads them again, as they may have been edited.
+Libraries that a command imported stay imported, with its settings. The user's modules do not stay: the next
+command reads them again, because the user may have edited them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 @contextlib.contextmanager
 def as_before() -> Iterator[None]:
-    """Restore afterwards what a command changes in its process, however it ends."""
+    """Restore a command's changes in its process, however the command ends."""
     with contextlib.ExitStack() as ends:
         for kept in (_streams, _signals, _logging, _paths, _modules, _numbers, _libraries, _variables):
             ends.callback(kept())
@@ -113,7 +113,7 @@ def _paths() -> Callable[[], None]:
 
 
 def _modules() -> Callable[[], None]:
-    """Forget the user's modules that the command imports; compiled code can't be loaded twice, and stays."""
+    """Forget the user's modules that the command imports, except compiled ones, which load only once."""
     before = set(sys.modules)
 
     def restore() -> None:
@@ -125,7 +125,7 @@ def _modules() -> Callable[[], None]:
                 place, _, last = name.rpartition(".")
                 parent = sys.modules.get(place)
                 if parent is not None and vars(parent).get(last) is module:
-                    delattr(parent, last)  # where `from package import module` would find it
+                    delattr(parent, last)  # its place for `from package import module`
 
     return restore
 
@@ -139,7 +139,7 @@ def _is_compiled(module: ModuleType) -> bool:
 
 
 def _numbers() -> Callable[[], None]:
-    """Keep the states of random generators, and torch's threads."""
+    """Restore the states of random generators, and torch's threads."""
     state = random.getstate()
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     of_numpy = numpy.random.get_state() if numpy else None
@@ -161,7 +161,7 @@ def _numbers() -> Callable[[], None]:
 
 
 def _libraries() -> Callable[[], None]:
-    """Keep whether libraries show progress bars; they do where they are not imported yet."""
+    """Restore whether libraries show progress bars; a library not imported yet shows them."""
     before = {name: _shows_bars(name) for name in BARS}
 
     def restore() -> None:

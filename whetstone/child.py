@@ -1,4 +1,4 @@
-"""Do what a caller's process asks of a process of its own.
+"""Answer a caller's request in a separate process.
 
 python -m whetstone.child train OVERRIDES           train with the objects that come through standard input
 python -m whetstone.child run COMMAND …             any other command, likewise
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     question, *rest = argv
     if question == "demo-model":
         return ended(argv, lambda: _demo_model(Path(rest[0])), has_own_process=False)
-    call = pickle.load(sys.stdin.buffer)  # from the process that started this one, and from nobody else
+    call = pickle.load(sys.stdin.buffer)  # only the process that started this one writes here
     words = argv if question == "train" else rest
     return ended(words, lambda: ANSWERS[question](rest, call), has_own_process=True)
 
@@ -51,7 +51,7 @@ def _run(words: list[str], call: dict[str, Any]) -> int:
 
 def _demo_model(path: Path) -> int:
     """Make the demo's model in a folder; print the folder."""
-    from services.train.demo import make_start_model
+    from services.training.train.demo import make_start_model
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer alone
         make_start_model(path, seed=0)

@@ -1,4 +1,4 @@
-"""Run a command in another process: show its lines as they come, and raise an exception where it fails."""
+"""Run a command in another process: show its lines at once, and raise an exception if it fails."""
 
 import contextlib
 import io
@@ -20,22 +20,22 @@ ANSWER = "WHETSTONE_ANSWER"  # the number of the pipe for a folder
 SAID_BY_US = re.compile(r"^whetstone[ \w-]*: ", re.MULTILINE)
 # A notebook's kernel sets some of these; a command would then write terminal codes into a pipe.
 AS_ON_A_TERMINAL = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-LAST_WORDS_S = 10.0  # time to read lines that are still in the pipes when the process has ended
-MOST_LINES = 20  # last lines that stand for the message of a process without one
+LAST_WORDS_S = 10.0  # time to read lines left in the pipes after the process's end
+MOST_LINES = 20  # last lines that replace a missing message of the process
 
 
 def run_command(
     words: Sequence[str], *, module: str = "whetstone", show: bool = True, call: Any = None, answer: int = -1
 ) -> str:
-    """Run `python -m MODULE WORDS` to its end, and return what it printed.
+    """Run `python -m MODULE WORDS` to its end, and return its output.
 
-    An interruption (Ctrl-C, a notebook's stop button) is passed to the command: a run saves itself, and then
-    this function raises KeyboardInterrupt.
+    The function passes an interruption (Ctrl-C, a notebook's stop button) to the command. A run saves itself,
+    and then this function raises KeyboardInterrupt.
 
     Args:
         show: print the command's output; its standard error is always shown.
-        call: goes to the process through its standard input, as a pickle; None: nothing does.
-        answer: the pipe that the process may write into, whose number it gets in a variable; -1: none.
+        call: goes to the process through its standard input, as a pickle; None: nothing goes there.
+        answer: the pipe for the process's answer, whose number it gets in a variable; -1: none.
 
     Raises:
         InputError: the command refused its input.
@@ -55,9 +55,9 @@ def run_command(
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it ended before it read all
             pipe.write(pickle.dumps(call))
     printed = _Lines(process.stdout, sys.stdout if show else None)
-    said = _Lines(process.stderr, sys.stderr)
+    stderr = _Lines(process.stderr, sys.stderr)
     was_interrupted = _wait(process)
-    output, errors = printed.all(), said.all()
+    output, errors = printed.all(), stderr.all()
     if was_interrupted:
         raise KeyboardInterrupt
     if process.returncode == 0:
@@ -67,7 +67,7 @@ def run_command(
 
 
 class _Lines:
-    """Reader of a pipe: it keeps each line, and prints it on `shown_on` at once, if given."""
+    """Reader of a pipe: it keeps each line, and prints it at once on `shown_on`, if given."""
 
     def __init__(self, pipe: IO[bytes], shown_on: IO[str] | None) -> None:
         self._pipe = io.TextIOWrapper(pipe, encoding="utf-8", errors="replace")  # type: ignore[type-var]
@@ -99,13 +99,13 @@ def _wait(process: "subprocess.Popen[bytes]") -> bool:
             process.terminate()
 
 
-def _message(said: str) -> str:
-    """Return the last message of a command, without its name; else the last lines."""
-    starts = [found.end() for found in SAID_BY_US.finditer(said)]
-    return said[starts[-1] :].strip() if starts else "\n".join(said.splitlines()[-MOST_LINES:])
+def _message(errors: str) -> str:
+    """Return the last message of a command, without the command's name; else the last lines."""
+    starts = [match.end() for match in SAID_BY_US.finditer(errors)]
+    return errors[starts[-1] :].strip() if starts else "\n".join(errors.splitlines()[-MOST_LINES:])
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment, with the folders in which it finds the user's modules."""
+    """Return this process's environment, with the folders of the user's modules."""
     kept = {name: value for name, value in os.environ.items() if name not in AS_ON_A_TERMINAL}
     return kept | {MORE_FOLDERS: folders_of_modules()}

@@ -1,4 +1,4 @@
-"""Grade a model on held-out prompts, or texts that exist already."""
+"""Grade a model on held-out prompts, or grade existing texts."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from whetstone.runs import SPLITS, Run, is_run, write_lines
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = ("prediction", "prompt", "references", "meta", "group")  # that `whetstone score` reads
+COLUMNS = ("prediction", "prompt", "references", "meta", "group")  # columns that `whetstone score` reads
 # Columns of `Run.samples`, and their names for `whetstone score`.
 AS_SCORED = {"generated_text": "prediction", "prompt_text": "prompt"}
 REFERENCE = re.compile(r"<START-\d+>(.*?)<END-\d+>", re.DOTALL)
@@ -46,8 +46,8 @@ def evaluate(
     """Let a run's model, or any other, answer held-out prompts, and grade the texts as training does.
 
     Args:
-        run_or_model: a run brings its configuration, which the overrides change; a model's folder or hub
-            name needs `task` at least.
+        run_or_model: a run brings its configuration, which the overrides change; a model's folder or hub name
+            needs at least `task`.
         overrides: as for `train`, with its Python objects.
 
     Example: `evaluate("gpt2", task="imdb", reward="sentiment", split="test")`
@@ -85,25 +85,25 @@ def score(
     """Score texts with rewards and metrics, without a model.
 
     Args:
-        graders: the name of a reward or a metric, what Python can call, a class, an object with a method
-            `score` or `compute`, `{"name": …, option: …}`, or a list of these.
-        samples: texts; rows with `prediction`, and `prompt`, `references`, `meta` or `group` where they are
-            needed; or `Run.samples`.
-        as_rewards: take the reward where a metric has the same name.
+        graders: the name of a reward or a metric, a Python callable, a class, an object with a method `score`
+            or `compute`, `{"name": …, option: …}`, or a list of these.
+        samples: texts; rows with `prediction`, and `prompt`, `references`, `meta` or `group` if needed; or
+            `Run.samples`.
+        as_rewards: take the reward if a metric has the same name.
 
     Example: `score(["rouge", my_function], [{"prediction": "a b", "references": ["a c"]}]).metrics`
 
     Raises:
-        InputError: there is no such grader, two give values of one name, or a sample lacks what it needs.
+        InputError: a grader is unknown, two give values of one name, or a sample lacks a field.
     """
     from pandas import DataFrame
 
     rows = _rows(samples)
-    for each in graders if isinstance(graders, list | tuple) else [graders]:
-        if isinstance(each, Mapping) and "name" not in each:
+    for grader in graders if isinstance(graders, list | tuple) else [graders]:
+        if isinstance(grader, Mapping) and "name" not in grader:
             raise InputError(
-                f'graders: got {each!r:.200}; expected {{"name": …, option: …}}, or a list without weights, '
-                "which are for training"
+                f'graders: got {grader!r:.200}; expected {{"name": …, option: …}}, or a list without '
+                "weights, which are for training"
             )
     objects = Objects()
     graders = configured({"graders": graders}, objects)["graders"]
@@ -111,8 +111,8 @@ def score(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "samples.jsonl")
         write_lines(file, [{key: row[key] for key in COLUMNS if key in row} for row in rows])
-        for each in graders if isinstance(graders, list) else [graders]:
-            part = {"name": each} if isinstance(each, str) else each
+        for grader in graders if isinstance(graders, list) else [graders]:
+            part = {"name": grader} if isinstance(grader, str) else grader
             values = _scored(part, file, as_rewards, objects)
             if twice := sorted(values.keys() & answers.keys()):
                 label = part.get("label") or _reward_key(part)
@@ -137,7 +137,7 @@ def _scored(
 ) -> dict[str, dict[str, Any]]:
     """Return each key's value over all samples (`corpus`), and for each sample (`rows`).
 
-    A label takes the place of a reward's name, and stands before a metric's keys.
+    A label replaces a reward's name, and precedes a metric's keys.
     """
     options = [f"{key}={json.dumps(value)}" for key, value in part.items() if key not in ("name", "label")]
     command = ["score", part["name"], "--predictions", str(file), "--json", *["--reward"] * as_reward]
@@ -155,7 +155,7 @@ def _reward_key(part: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], objects: Objects) -> str:
-    """Run a command in this process where it can be, and return what it prints."""
+    """Run a command in this process if possible, and return its output."""
     if why_not_here():
         call = {"objects": objects.for_others()}
         return run_command(["run", *command], module=CHILD, show=False, call=call)

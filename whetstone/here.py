@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_is_ray_prepared = False  # Ray reads variables when it is imported, and we had set them
+_is_ray_prepared = False  # Ray read variables at its import, after we set them
 
 
 def why_not_here() -> str:
-    """Return why a run can't go on in this process and thread; "" if it can."""
+    """Return why this process and thread can't do a run; "" if they can."""
     ray = sys.modules.get("ray")
     if threading.current_thread() is not threading.main_thread():
         return "this is not the main thread, which alone gets Ctrl-C"
@@ -42,7 +42,7 @@ def why_not_here() -> str:
 
 
 def run_here(words: Sequence[str], objects: "Objects", run: Callable[[], Result]) -> Result:
-    """Run a command that the command line would write so; hold the objects meanwhile.
+    """Run a command in these words of the command line; hold the objects meanwhile.
 
     Raises:
         InputError, RunError: the command refused its input, or failed.
@@ -82,8 +82,8 @@ def _command_of(words: Sequence[str]) -> str:
 
 
 def _original_of(error: Exception) -> Exception:
-    """Return the error itself, that of another process which it wraps, or a RunError that tells of it."""
-    original = getattr(error, "cause", None)  # Ray's, as in services.cli, which may be what failed to import
+    """Return the error itself, the error of another process inside it, or a RunError that describes it."""
+    original = getattr(error, "cause", None)  # Ray's, as in services.cli, whose import may have failed
     for known in (original, error):
         if isinstance(known, RunError | InputError):
             return known
@@ -91,7 +91,7 @@ def _original_of(error: Exception) -> Exception:
 
 
 def _hand_on(number: int) -> None:
-    """Give the process a signal that asked it, and not the run alone, to end."""
+    """Give the process a signal that was meant to end it, and not the run alone."""
     if number != signal.SIGINT:
         signal.raise_signal(number)
 
@@ -102,8 +102,8 @@ def _guarded(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
     from contracts.secrets.redaction import remember_typed
     from services.cli import write_to_log
     from services.runs import claim
+    from services.runs.tracking.run_log import close_log
     from services.terminal.interrupts import last_line_of
-    from services.tracking.run_log import close_log
 
     remember_typed(list(words))
     with guarded_output(), held(objects.packed, objects.values), contextlib.ExitStack() as ends:
@@ -121,7 +121,7 @@ def _guarded(words: Sequence[str], objects: "Objects", run: Callable[[], Result]
 
 
 def command_here(words: Sequence[str], objects: "Objects") -> str:
-    """Run a command, and return what it prints on standard output."""
+    """Run a command, and return its standard output."""
     printed = io.StringIO()
 
     def run() -> str:
@@ -136,9 +136,9 @@ def command_here(words: Sequence[str], objects: "Objects") -> str:
 
 @contextlib.contextmanager
 def outside_of_loops() -> Iterator[None]:
-    """Let this thread's code run event loops of its own, although a notebook's kernel runs one here.
+    """Let this thread's code run new event loops, although a notebook's kernel runs one here.
 
-    Afterwards the thread has the loop that it had: `asyncio.run` leaves none.
+    Afterwards the thread has its former loop again: `asyncio.run` leaves none.
     """
     running = asyncio._get_running_loop()
     of_thread = vars(getattr(asyncio.get_event_loop_policy(), "_local", threading.local()))

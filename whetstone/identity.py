@@ -1,7 +1,7 @@
-"""Identity of an object: what makes it the same reward when a run goes on.
+"""Identity of an object, which decides whether a resumed run has the same reward.
 
 A function is its code, without line numbers, and all that it uses: globals, closure, defaults, attributes.
-Any other object is what its pickle holds. The pickle's own bytes would differ between two calls.
+Any other object is the contents of its pickle. The pickle's bytes would differ between two calls.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ LENGTH = 12
 
 
 def digest_of(value: Any) -> str:
-    """Return a few characters that differ where the object does.
+    """Return a few characters that differ for different objects.
 
     >>> digest_of(lambda samples: [1.0 for _ in samples]) == digest_of(lambda samples: [1.0 for _ in samples])
     True
@@ -23,7 +23,7 @@ def digest_of(value: Any) -> str:
     False
 
     Raises:
-        RecursionError: lists, or other objects, stand too deep in one another.
+        RecursionError: lists, or other objects, are nested too deeply.
     """
     text = _described(value, {})
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:LENGTH]
@@ -33,7 +33,7 @@ def _described(value: Any, seen: dict[int, tuple[int, Any]]) -> str:
     """Describe a value by a text that is the same in every process.
 
     Args:
-        seen: numbers of the objects so far, by id; the objects stay there, so that no other gets their id.
+        seen: numbers of the objects so far, by id. It keeps the objects, so that no other gets their id.
     """
     if type(value) in (bytes, bytearray):
         return f"{type(value).__name__} {hashlib.sha256(value).hexdigest()}"
@@ -49,14 +49,14 @@ def _described(value: Any, seen: dict[int, tuple[int, Any]]) -> str:
     if isinstance(value, FunctionType | type) and is_importable(value):
         return f"{value.__module__}:{value.__qualname__}"
     if type(value) in (set, frozenset):
-        return f"set {sorted(_described(each, dict(seen)) for each in value)}"
-    parts = [f"{words}: {_described(each, seen)}" for words, each in insides(value)]
+        return f"set {sorted(_described(element, dict(seen)) for element in value)}"
+    parts = [f"{words}: {_described(part, seen)}" for words, part in insides(value)]
     if isinstance(value, FunctionType):
         parts.insert(0, _described(value.__code__, seen))
     return f"{type(value).__module__}.{type(value).__qualname__} {{{'; '.join(parts)}}}"
 
 
 def _of_code(code: CodeType, seen: dict[int, tuple[int, Any]]) -> str:
-    constants = [_described(each, seen) for each in code.co_consts]
+    constants = [_described(constant, seen) for constant in code.co_consts]
     names = code.co_names, code.co_varnames, code.co_freevars
     return f"{code.co_code.hex()} {names} {constants}"

@@ -1,4 +1,4 @@
-"""Modules that other processes of a run can import, and those that only the caller has."""
+"""Modules that other processes of a run can import, and modules that only the caller has."""
 
 import sys
 import sysconfig
@@ -27,8 +27,8 @@ def is_importable(value: Any) -> bool:
 def has_module(name: str) -> bool:
     """Return whether another process finds the same module.
 
-    It finds what is installed, and what is in the folders of this process's path. It does not find a notebook
-    or script, a module that was made while the program ran, or one whose name is that of a package of ours.
+    It finds installed modules, and modules in the folders of this process's path. It does not find a
+    notebook, a script, a module made while the program ran, or one with the name of a package of ours.
     """
     top = name.partition(".")[0]
     if top in MAINS:
@@ -51,7 +51,7 @@ def has_module(name: str) -> bool:
 
 
 def modules_here_alone() -> list[ModuleType]:
-    """Return the loaded modules that no other process finds, so that all in them goes by value."""
+    """Return the loaded modules that no other process finds, so that all in them travels by value."""
     modules = []
     for name, module in list(sys.modules.items()):
         if type(module) is not ModuleType or name.partition(".")[0] in (*MAINS, "whetstone"):

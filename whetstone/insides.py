@@ -1,4 +1,4 @@
-"""The objects that an object takes along to another process, with the words for their places."""
+"""The objects that an object takes along to another process, with words for their places."""
 
 import copyreg
 import dis
@@ -23,7 +23,7 @@ GLOBAL = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"})
 def insides(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield each object directly inside, after words such as "the global `log`".
 
-    Nothing is inside of what the other process imports: a module, or a function or class of one.
+    Objects that the other process imports have no insides: modules, and their functions and classes.
     """
     if type(value) in PLAIN or isinstance(value, ModuleType):
         return iter(())
@@ -35,7 +35,7 @@ def insides(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def reduced_our_way(value: Any) -> Any:
-    """Return how pickle takes those objects apart that cloudpickle gets wrong; for others NotImplemented.
+    """Return pickle's parts of an object that cloudpickle gets wrong; for others NotImplemented.
 
     Raises:
         TypeError: the value is an open file, which cloudpickle would read.
@@ -46,7 +46,7 @@ def reduced_our_way(value: Any) -> Any:
     if isinstance(value, CACHED) and not is_importable(value):  # pickled by a name of this process
         return cached_again, (value.__wrapped__, value.cache_parameters())
     if isinstance(value, functools.cached_property):  # on Python 3.11 it holds a lock
-        state = {name: each for name, each in vars(value).items() if name != "lock"}
+        state = {name: attribute for name, attribute in vars(value).items() if name != "lock"}
         return type(value), (value.func,), state
     if isinstance(value, io.IOBase) and not isinstance(value, IN_MEMORY):
         raise TypeError(f"cannot pickle {type(value).__name__}")
@@ -59,8 +59,8 @@ def cached_again(function: Callable[..., Any], parameters: dict[str, Any]) -> Ca
 
 
 def globals_of(code: CodeType) -> list[str]:
-    """Return the names that a function, and all that it defines, look up in its module."""
-    names = [each.argval for each in dis.get_instructions(code) if each.opname in GLOBAL]
+    """Return the names that a function, and all functions in it, look up in the module."""
+    names = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in GLOBAL]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names += globals_of(constant)
@@ -79,15 +79,15 @@ def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
         if parameter.default is not parameter.empty:
             yield f"the default of `{name}`", parameter.default
-    for name, each in vars(function).items():
-        yield f"its attribute `{name}`", each
+    for name, attribute in vars(function).items():
+        yield f"its attribute `{name}`", attribute
 
 
 def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
-    for name, each in vars(kind).items():
-        if not (name.startswith("__") or name == "_abc_impl") or isinstance(each, FUNCTIONS):
-            yield f"its attribute `{name}`", each
-    for name, settings in getattr(kind, "model_fields", {}).items():  # of pydantic
+    for name, attribute in vars(kind).items():
+        if not (name.startswith("__") or name == "_abc_impl") or isinstance(attribute, FUNCTIONS):
+            yield f"its attribute `{name}`", attribute
+    for name, settings in getattr(kind, "model_fields", {}).items():  # fields of pydantic
         yield f"the default of `{name}`", settings.default
     for base in kind.__bases__:
         yield f"its base {base.__name__}", base
@@ -96,11 +96,11 @@ def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _of_instance(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a pickle of the instance holds."""
+    """Yield the contents of the instance's pickle."""
     kind = type(value)
     if kind.__module__ != "builtins" and not is_importable(kind):
         yield f"its class {kind.__name__}", kind
-    if isinstance(value, Set):  # its pickle has the entries in an order that differs between processes
+    if isinstance(value, Set):  # its pickle's order of entries differs between processes
         yield "its entries", frozenset(value)
         yield from _of_state(getattr(value, "__dict__", None))
     elif "torch" in sys.modules and _is_tensor(value):  # its pickle holds a pointer
@@ -131,9 +131,9 @@ def _of_reduced(value: Any, reduced: Any) -> Iterator[tuple[str, Any]]:
     make, arguments, state, entries, items = parts[:5]
     if make not in (type(value), copyreg.__newobj__):  # type: ignore[attr-defined]
         yield "what makes it", make
-    for number, each in enumerate(arguments):
-        if each is not type(value):
-            yield f"its part {number}", each
+    for number, argument in enumerate(arguments):
+        if argument is not type(value):
+            yield f"its part {number}", argument
     yield from _of_state(state)
     yield from _of_entries(entries or ())
     yield from _of_items(items or ())
@@ -141,11 +141,11 @@ def _of_reduced(value: Any, reduced: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_state(state: Any) -> Iterator[tuple[str, Any]]:
     """Yield attributes; a pair of dicts holds those in __dict__ and those in __slots__."""
-    if isinstance(state, tuple) and len(state) == 2 and all(isinstance(each, dict | None) for each in state):
-        for each in state:
-            yield from _of_state(each)
+    if isinstance(state, tuple) and len(state) == 2 and all(isinstance(half, dict | None) for half in state):
+        for half in state:
+            yield from _of_state(half)
     elif isinstance(state, dict):
-        yield from ((f"its attribute `{name}`", each) for name, each in state.items())
+        yield from ((f"its attribute `{name}`", attribute) for name, attribute in state.items())
     elif state is not None:
         yield "its state", state
 
@@ -166,8 +166,8 @@ def _of_tensor(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_partial(value: Any) -> Iterator[tuple[str, Any]]:
     yield "its function", value.func
-    yield from ((f"its argument {number}", each) for number, each in enumerate(value.args, start=1))
-    yield from ((f"its argument `{name}`", each) for name, each in value.keywords.items())
+    yield from ((f"its argument {number}", argument) for number, argument in enumerate(value.args, start=1))
+    yield from ((f"its argument `{name}`", argument) for name, argument in value.keywords.items())
 
 
 def _of_mapping(value: Any) -> Iterator[tuple[str, Any]]:
@@ -175,27 +175,27 @@ def _of_mapping(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_items(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
-    for number, (key, each) in enumerate(items):
+    for number, (key, element) in enumerate(items):
         if isinstance(key, str) and len(key) < SHORT:
-            yield f"its entry {key!r}", each
+            yield f"its entry {key!r}", element
         else:
             yield f"its key {number}", key
-            yield f"its entry {number}", each
+            yield f"its entry {number}", element
 
 
 def _of_entries(value: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    yield from ((f"its entry {number}", each) for number, each in enumerate(value))
+    yield from ((f"its entry {number}", element) for number, element in enumerate(value))
 
 
 def _named(*names: str) -> Callable[[Any], Iterator[tuple[str, Any]]]:
     def parts(value: Any) -> Iterator[tuple[str, Any]]:
         by_name = ((name.strip("_"), getattr(value, name)) for name in names)
-        yield from ((f"its {words}", each) for words, each in by_name if each is not None)
+        yield from ((f"its {words}", part) for words, part in by_name if part is not None)
 
     return parts
 
 
-# Subclasses are no such kinds: they have code and attributes of their own.
+# Subclasses don't count, because they have code and attributes of their own.
 PARTS: dict[type, Callable[[Any], Iterator[tuple[str, Any]]]] = {
     MethodType: _named("__self__", "__func__"),
     functools.partial: _of_partial,

@@ -25,13 +25,13 @@ from whetstone.travel import code_of, packed
 # The tables of built-in components, by key.
 TABLES = {
     "algorithm": "learner.algorithms:ALGORITHMS",
-    "task": "services.tasks:TASKS",
+    "task": "services.data.tasks:TASKS",
     "environment": "rollout_workers.environments:ENVIRONMENTS",
-    "reward": "reward_servers.rewards:REWARDS",
-    "graders": "reward_servers.rewards:REWARDS",
-    "metrics": "reward_servers.metrics:METRICS",
+    "reward": "reward_servers.graders:REWARDS",
+    "graders": "reward_servers.graders:REWARDS",
+    "metrics": "reward_servers.graders:METRICS",
 }
-GRADERS = ("reward", "metrics", "graders")  # graders: of `whetstone.score`
+GRADERS = ("reward", "metrics", "graders")  # `graders` belongs to `whetstone.score`
 METHODS = {
     "reward": ("score",),
     "metrics": ("compute",),
@@ -52,16 +52,16 @@ class Objects:
 
     packed: dict[str, bytes] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)  # for people who read the run's folder
-    rows: dict[str, Rows] = field(default_factory=dict)  # by the places that stand for them
+    sources: dict[str, str] = field(default_factory=dict)  # sources for readers of the run's folder
+    rows: dict[str, Rows] = field(default_factory=dict)  # rows by their stand-in places
 
     def add_earlier(self, text: str) -> None:
-        """Add those of earlier calls of this process whose names are in a text, such as a config.yaml."""
+        """Add objects of this process's earlier calls whose names are in a text, such as a config.yaml."""
         for name in [name for name in _earlier if f"object:{name}" in text]:
             self.packed.setdefault(name, _earlier[name])
 
     def for_others(self) -> "Objects":
-        """Return what another process can be sent."""
+        """Return the objects in a form for another process."""
         return replace(self, values={})
 
 
@@ -70,10 +70,10 @@ MOST_EARLIER = 32
 
 
 def configured(overrides: Mapping[str, Any], objects: Objects) -> dict[str, Any]:
-    """Return the overrides with an address in place of each object, which `objects` gets.
+    """Return the overrides with an address for each object; `objects` gets the objects.
 
     Raises:
-        InputError: an object is none that its key takes, or it can't travel to another process.
+        InputError: a key does not accept its object, or the object can't travel to another process.
     """
     return {key: _of_key(key.replace("__", "."), value, objects) for key, value in overrides.items()}
 
@@ -94,11 +94,11 @@ def _graders(key: str, value: Any, objects: Objects) -> Any:
         value = [{"name": grader, "weight": weight} for grader, weight in value.items()]
     if not isinstance(value, list | tuple):
         return _component(key, value, objects)
-    return _labelled([_component(key, each, objects) for each in value])
+    return _labelled([_component(key, grader, objects) for grader in value])
 
 
 def _labelled(parts: list[Any]) -> list[Any]:
-    """Return the parts, with a label for each but the first of several objects of one name: two lambdas."""
+    """Return the parts, with labels for all but the first of several objects of one name, such as lambdas."""
     with_labels: list[Any] = []
     seen: dict[str, list[str]] = {}
     for part in parts:
@@ -113,7 +113,7 @@ def _labelled(parts: list[Any]) -> list[Any]:
 
 
 def own_name(address: str) -> str:
-    """Return what stands behind an address's colon, without an object's digest, as labels are made.
+    """Return the name behind an address's colon, without an object's digest, for labels.
 
     >>> own_name("object:brevity@1f3a5c7e9b2d"), own_name("rouge")
     ('brevity', 'rouge')
@@ -126,9 +126,9 @@ def _component(key: str, value: Any, objects: Objects) -> Any:
     if isinstance(value, Mapping) and "name" in value:
         part = _component(key, value["name"], objects)
         named = part if isinstance(part, Mapping) else {"name": part}
-        rest = {name: each for name, each in value.items() if name != "name"}
-        is_own = ":" in str(named["name"])  # a class or function of the user, which takes no addresses
-        plain = {name: _plain(f"{key}.{name}", each, objects, is_own) for name, each in rest.items()}
+        rest = {name: option for name, option in value.items() if name != "name"}
+        is_own = ":" in str(named["name"])  # a user's class or function, which takes no addresses
+        plain = {name: _plain(f"{key}.{name}", option, objects, is_own) for name, option in rest.items()}
         return {**named, **plain}
     if value is None or isinstance(value, str | Mapping | list | tuple):
         return _plain(key, value, objects)
@@ -136,7 +136,7 @@ def _component(key: str, value: Any, objects: Objects) -> Any:
         options = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
         return {"name": _name_of(key, type(value), objects), **_plain(key, _dumped(options), objects)}
     methods = METHODS.get(key, ())
-    if not callable(value) and not any(callable(getattr(value, each, None)) for each in methods):
+    if not callable(value) and not any(callable(getattr(value, method, None)) for method in methods):
         raise InputError(f"{key}: got {value!r:.200}; expected {_expected(key)}")
     if key == "environment" and not _makes_environments(value):
         return _of_environment(value, objects)
@@ -153,13 +153,15 @@ def _expected(key: str) -> str:
         return (
             "a name, a class, or rows: a list, a DataFrame, a Dataset, or a dict with one of these per split"
         )
+    if key not in METHODS:
+        return f"a name, a class ({key}=Mine, not {key}=Mine()), or an object of settings, such as PPO()"
     function = "a function, " if key in GRADERS else ""
-    return f"a name, {function}a class, or an object with a method {' or '.join(METHODS.get(key, '…'))}"
+    return f"a name, {function}a class, or an object with a method {' or '.join(METHODS[key])}"
 
 
 def _of_environment(value: Any, objects: Objects) -> dict[str, str]:
-    """Return the environment that makes another one by its class or by a function."""
-    bases = [f"{each.__module__}.{each.__name__}" for each in getattr(value, "__mro__", ())]
+    """Return an environment that makes another one by its class or a function."""
+    bases = [f"{base.__module__}.{base.__name__}" for base in getattr(value, "__mro__", ())]
     if "gymnasium.core.Env" in bases:
         return {"name": "gymnasium_text", "class_path": _address("environment", value, objects)}
     return {"name": FACTORY, "factory": _address("environment", value, objects)}
@@ -167,23 +169,23 @@ def _of_environment(value: Any, objects: Objects) -> dict[str, str]:
 
 def _makes_environments(value: Any) -> bool:
     bases = getattr(value, "__mro__", ())
-    return any(each.__module__ == ENVIRONMENT_BASE for each in bases)
+    return any(base.__module__ == ENVIRONMENT_BASE for base in bases)
 
 
 def _plain(key: str, value: Any, objects: Objects, as_objects: bool = False) -> Any:
     """Return a value with an address in place of each function and class in it.
 
     Args:
-        as_objects: give those of modules an object's address, too.
+        as_objects: give functions and classes of modules an object's address, too.
     """
     if value is None or isinstance(value, str | int | float | os.PathLike):
         return value
     if isinstance(value, Mapping) and rows_in(key, value, None) is None:
-        return {name: _plain(f"{key}.{name}", each, objects, as_objects) for name, each in value.items()}
+        return {name: _plain(f"{key}.{name}", option, objects, as_objects) for name, option in value.items()}
     if (rows := rows_in(key, value, objects.rows)) is not None:
         return rows
     if isinstance(value, list | tuple):
-        return [_plain(key, each, objects, as_objects) for each in value]
+        return [_plain(key, element, objects, as_objects) for element in value]
     if _are_settings(value):
         options = {name: getattr(value, name) for name in value.model_fields_set}
         return _plain(key, _dumped(options), objects, as_objects)
@@ -246,7 +248,7 @@ def _digest(key: str, short: str, value: Any) -> str:
 
 
 def _short_name(value: Any) -> str:
-    """Return a name that can stand in keys of metrics."""
+    """Return a name that can be part of metrics' keys."""
     while isinstance(value, functools.partial):
         value = value.func
     name = str(getattr(value, "__name__", type(value).__name__))
@@ -254,14 +256,14 @@ def _short_name(value: Any) -> str:
 
 
 def _source(value: Any) -> str:
-    """Return the source of an object where it can be read; else ""."""
+    """Return the source of an object, or "" if it can't be read."""
     import inspect
     import textwrap
 
     code = code_of(value)
-    for each in (value, type(value) if not isinstance(value, FunctionType) else None, code):
+    for candidate in (value, type(value) if not isinstance(value, FunctionType) else None, code):
         try:
-            return textwrap.dedent(inspect.getsource(each))  # type: ignore[arg-type]
+            return textwrap.dedent(inspect.getsource(candidate))  # type: ignore[arg-type]
         except (OSError, TypeError):
             continue
     return ""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,18 +34,27 @@ def _written(value: Any, key: str) -> str:
             return str(value).lower()
         case int():
             return repr(int(value))
-        case float():  # numpy's float64 is one, and its repr shows the type
+        case float():  # numpy's float64 is a float, and its repr shows the type
             return repr(float(value))
         case str() | os.PathLike():
             return _quoted(os.fspath(value))
         case Mapping():
-            return "{" + ", ".join(f"{name}: {_written(each, key)}" for name, each in value.items()) + "}"
+            return (
+                "{" + ", ".join(f"{name}: {_written(element, key)}" for name, element in value.items()) + "}"
+            )
         case list() | tuple():
-            return "[" + ", ".join(_written(each, key) for each in value) + "]"
+            return "[" + ", ".join(_written(element, key) for element in value) + "]"
     if callable(as_python := getattr(value, "item", None)):  # a number of numpy, pandas or torch
         return _written(as_python(), key)
+    kind, dotted = type(value), key.replace("__", ".")
+    by_class = (
+        ""
+        if kind.__module__.partition(".")[0] in sys.stdlib_module_names
+        else (f"the class itself, {dotted}={kind.__name__}, if the option takes a class; else ")
+    )
     raise InputError(
-        f"{key}: got {value!r}; expected text, a number, a truth value, None, a path, a list or a dict"
+        f"{dotted}: got {value!r:.200}; expected {by_class}text, a number, a truth value, None, a path, "
+        "a list or a dict"
     )
 
 

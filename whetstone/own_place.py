@@ -1,7 +1,7 @@
 """Let Python find Whetstone's packages first, whatever the user's folders hold.
 
-A user's project may have its own packages `services`, `learner`, `conf` or `contracts`. Python searches the
-working folder of `python -m`, and those of PYTHONPATH, before everything that is installed.
+A user's project may have packages `services`, `learner`, `conf` or `contracts`. Python searches the working
+folder of `python -m`, and the folders of PYTHONPATH, before everything that is installed.
 """
 
 import os
@@ -18,27 +18,27 @@ MORE_FOLDERS = "WHETSTONE_PATH"  # as in contracts.processes.working_folder, whi
 
 
 def are_names_ours() -> bool:
-    """Return whether our names lead this process to our packages, and not to the user's; import none."""
+    """Return whether our names lead this process to our packages, not to the user's; import none."""
     return all(_is_ours(name) for name in NAMES)
 
 
 def leave_users_folders_to_the_end() -> None:
-    """Search the user's folders last where they hold a package of one of our names.
+    """Search the user's folders last if they hold a package of one of our names.
 
-    This applies to this process and all that it starts. Call it before any of our packages is imported.
+    This applies to this process and all its children. Call it before any import of our packages.
     """
     try:
         working = os.getcwd()
     except FileNotFoundError:  # the folder was deleted
         return
-    given = _folders(os.environ.get(PYTHONPATH, ""))
-    found = dict.fromkeys(map(os.path.abspath, sys.path))
-    aside = [folder for folder in found if folder in (working, *given) and _clashes(folder)]
+    pythonpath = _folders(os.environ.get(PYTHONPATH, ""))
+    folders = dict.fromkeys(map(os.path.abspath, sys.path))
+    aside = [folder for folder in folders if folder in (working, *pythonpath) and _clashes(folder)]
     if not aside:
         return
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) not in aside]
-    if given:
-        os.environ[PYTHONPATH] = os.pathsep.join(folder for folder in given if folder not in aside)
+    if pythonpath:
+        os.environ[PYTHONPATH] = os.pathsep.join(folder for folder in pythonpath if folder not in aside)
     more = [*aside, *_folders(os.environ.get(MORE_FOLDERS, ""))]
     os.environ[MORE_FOLDERS] = os.pathsep.join(dict.fromkeys(more))
 
@@ -49,7 +49,7 @@ def _is_ours(name: str) -> bool:
 
 
 def is_users(name: str, module: Any) -> bool:
-    """Return whether a module is of a file of the user's, neither ours nor installed."""
+    """Return whether a module comes from a user's file, neither ours nor installed."""
     file, top = getattr(module, "__file__", None), name.partition(".")[0]
     if not isinstance(file, str) or top in (*NAMES, "whetstone"):
         return False
@@ -60,13 +60,13 @@ def is_users(name: str, module: Any) -> bool:
 
 
 def folders_of_modules() -> str:
-    """Return the folders in which this process finds the user's modules, as PYTHONPATH is written."""
+    """Return the folders of the user's modules for this process, in PYTHONPATH's form."""
     installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders = [
         os.path.abspath(folder)
         for folder in sys.path
         if os.path.isdir(folder or os.curdir)
-        and not any(os.path.abspath(folder).startswith(each) for each in installed)
+        and not any(os.path.abspath(folder).startswith(place) for place in installed)
     ]
     return os.pathsep.join(dict.fromkeys([*folders, *_folders(os.environ.get(MORE_FOLDERS, ""))]))
 
@@ -76,5 +76,5 @@ def _folders(path: str) -> list[str]:
 
 
 def _clashes(folder: str) -> bool:
-    own = Path(folder)
-    return own != OURS and any((own / name).is_dir() or (own / f"{name}.py").is_file() for name in NAMES)
+    path = Path(folder)
+    return path != OURS and any((path / name).is_dir() or (path / f"{name}.py").is_file() for name in NAMES)

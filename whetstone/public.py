@@ -1,31 +1,36 @@
 """Names of Whetstone's other packages that users import from `whetstone`, and the module of each.
 
-A module is imported when one of its names is first asked for, because learner modules import torch.
+A module is imported at the first use of one of its names, because learner modules import torch.
 """
 
 import importlib
 from collections.abc import Mapping
 from typing import Any
 
-# The titles are those of the reference page.
+# The reference page has these titles.
 BY_TITLE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Prompts, texts and settings": {
-        "contracts.rollout": ("Prompt", "Rollout", "MaskRule"),
+        "contracts.rollout": ("Prompt", "Rollout", "MaskRule", "FinishReason"),
         "contracts.turn": ("Turn",),
         "contracts.scores": ("Sample",),
         "contracts.settings": ("Settings",),
         "contracts.secrets.secret_values": ("remember_secret",),
     },
-    "Rewards, metrics and measures": {
+    "Rewards, metrics, measures and curricula": {
         "contracts.scores": ("Reward", "Grade", "Metric", "MetricValue"),
         "services.config.measures": ("Measure",),
-        "services.loop.evaluations.evaluated_model": ("EvaluatedModel",),
+        "services.training.loop.evaluations.evaluated_model": ("EvaluatedModel",),
+        "services.config.curriculum_settings": ("Curriculum",),
     },
     "Tasks": {
-        "services.tasks.base": ("Split", "Task"),
-        "services.tasks.data_set": ("DataSetTask",),
-        "services.tasks.response_task": ("Answer", "Answered", "ResponseTask"),
-        "services.tasks.rows": ("text_at",),
+        "services.data.tasks.base": ("Split", "Task"),
+        "services.data.tasks.data_set": ("DataSetTask",),
+        "services.data.tasks.response_task": ("Answer", "Answered", "ResponseTask"),
+        "services.data.tasks.rows": ("text_at",),
+    },
+    "Engines": {
+        "rollout_workers.engines.traits": ("EngineTraits",),
+        "rollout_workers.engines.base": ("Generation",),
     },
     "Environments": {
         "contracts.environments": ("Environment", "Observation", "Step"),
@@ -35,12 +40,12 @@ BY_TITLE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "learner.algorithms.base": ("Algorithm", "OptimizerSettings"),
         "learner.algorithms.inputs": ("Credit", "CreditInputs", "LossInputs", "LossOutput"),
         "learner.algorithms.traits": ("Traits",),
-        "learner.kl_control": ("KLSettings",),
+        "learner.optimization.kl_control": ("KLSettings",),
     },
     "Policies and critics": {
         "learner.models.policy": ("Policy", "CausalPolicy", "Seq2SeqPolicy"),
         "learner.models.critic": ("Critic", "LinearCritic"),
-        "learner.batching": ("MicroBatch",),
+        "learner.batches.batching": ("MicroBatch",),
     },
 }
 PLACES = {

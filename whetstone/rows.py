@@ -1,6 +1,6 @@
-"""Rows that a call was given: lists, iterables, pandas' DataFrames, and the data sets of `datasets`.
+"""Rows among a call's arguments: lists, iterables, pandas' DataFrames, and the data sets of `datasets`.
 
-They become a JSON Lines file for each split, so that they are read by the rules of all files.
+They become a JSON Lines file for each split, so that the rules of all files apply.
 """
 
 import hashlib
@@ -13,24 +13,24 @@ from typing import Any
 
 from whetstone.errors import InputError
 
-PLACE = "rows of Python/"  # of a file in the run's folder, before the folder is known
+PLACE = "rows of Python/"  # replaces the run's folder while that is unknown
 HOLD_ROWS = ("task", "data", "task.data_files", "data.files", "task.path")
 SPLITS = ("train", "validation", "test")
-PROMPT = "prompt"  # the column of texts that come alone
+PROMPT = "prompt"  # the column of texts without columns
 
 Row = dict[str, Any]
 Rows = list[Row]
 
 
 def rows_in(key: str, value: Any, kept: dict[str, Rows] | None) -> Any:
-    """Return a configuration in which a place stands for each split's rows; None where a value has no rows.
+    """Return a configuration with a place for each split's rows; None if a value has no rows.
 
     Args:
         key: the value's key, such as "task".
-        kept: gets the rows by their places; None: nothing is read, and the result tells if there are any.
+        kept: gets the rows by their places; None: read nothing, and only return whether there are rows.
 
     Raises:
-        InputError: a row holds what no file can.
+        InputError: a row holds a value that no file can hold.
     """
     if key not in HOLD_ROWS:
         return None
@@ -52,7 +52,7 @@ def rows_in(key: str, value: Any, kept: dict[str, Rows] | None) -> Any:
 
 
 def digest_of(rows: Rows) -> str:
-    """Return a few characters that differ where the rows do."""
+    """Return a few characters that differ for different rows."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(line(row).encode())
@@ -65,9 +65,9 @@ def line(row: Row) -> str:
 
 
 def _splits(key: str, value: Any) -> dict[str, Iterable[Any]] | None:
-    """Return the iterables of rows by split; None: the value is no rows."""
+    """Return the iterables of rows by split; None if the value is not rows."""
     if isinstance(value, Mapping):
-        of_splits = {split: _iterable(key, each) for split, each in value.items()}
+        of_splits = {split: _iterable(key, table) for split, table in value.items()}
         splits = {split: rows for split, rows in of_splits.items() if rows is not None}
         if not splits.keys() & set(SPLITS) or len(splits) < len(value):
             return None  # options, such as files, or names of files
@@ -90,7 +90,7 @@ def _iterable(key: str, value: Any) -> Iterable[Any] | None:
 
 
 def _takes_files(key: str) -> bool:
-    """Return whether texts are names of files there, and no prompts."""
+    """Return whether texts under the key are names of files, not prompts."""
     return "." in key
 
 
@@ -115,7 +115,7 @@ def _row(key: str, split: str, number: int, row: Any) -> Row:
 
 
 def _cell(where: str, cell: Any) -> Any:
-    """Return a cell as JSON has it."""
+    """Return a cell in JSON's types."""
     if cell is None or isinstance(cell, str | bool):
         return cell
     if isinstance(cell, float) and cell != cell:
@@ -125,22 +125,22 @@ def _cell(where: str, cell: Any) -> Any:
     if isinstance(cell, date):
         return cell.isoformat()
     if isinstance(cell, Mapping):
-        return {str(name): _cell(where, each) for name, each in cell.items()}
+        return {str(name): _cell(where, element) for name, element in cell.items()}
     if isinstance(cell, list | tuple):
-        return [_cell(where, each) for each in cell]
+        return [_cell(where, element) for element in cell]
     if callable(to_list := getattr(cell, "tolist", None)):  # an array or number of numpy, torch or pandas
         return _cell(where, to_list())
     raise InputError(f"{where}: got {type(cell).__name__}; expected text, numbers, lists and dicts of these")
 
 
 def write(rows: Mapping[str, Rows], folder: Path) -> None:
-    """Write the files that places stand for, where they are not there already."""
+    """Write the rows of each place to its file, unless the file exists."""
     for place, of_place in rows.items():
         write_whole(folder / place.removeprefix(PLACE), "".join(map(line, of_place)))
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file that is not there already; one whose writing is cut short does not count as there."""
+    """Write a missing file; an interrupted write leaves it missing."""
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -153,15 +153,15 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def placed(value: Any, folder: Path) -> Any:
-    """Return a configuration with files of a folder in place of the places that stand for them.
+    """Return a configuration with a folder's files in place of their stand-in places.
 
     >>> placed({"files": {"train": "rows of Python/a.jsonl"}}, Path("/runs/a/rows"))
     {'files': {'train': '/runs/a/rows/a.jsonl'}}
     """
     if isinstance(value, Mapping):
-        return {key: placed(each, folder) for key, each in value.items()}
+        return {key: placed(option, folder) for key, option in value.items()}
     if isinstance(value, list):
-        return [placed(each, folder) for each in value]
+        return [placed(element, folder) for element in value]
     if isinstance(value, str) and value.startswith(PLACE):
         return str(folder / value.removeprefix(PLACE))
     return value

@@ -1,7 +1,7 @@
-"""Train in this process: the caller's own, or one that was started for it.
+"""Train in this process: the caller's, or one started for it.
 
 overrides, objects ─▶ the run's folder: rows/ what it learns from, functions/ what it was rewarded by
-                   ─▶ services.train.train
+                   ─▶ services.training.train.train
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from whetstone.rows import placed, write, write_whole
 if TYPE_CHECKING:
     from whetstone.objects import Objects
 
-ROWS, FUNCTIONS = "rows", "functions"  # in a run's folder
+ROWS, FUNCTIONS = "rows", "functions"  # folders in a run's folder
 
 
 def run_training(overrides: Mapping[str, Any], objects: "Objects") -> tuple[int, Path]:
@@ -29,7 +29,7 @@ def run_training(overrides: Mapping[str, Any], objects: "Objects") -> tuple[int,
     from services.config.compose import run_settings
     from services.runs.claim import refuse_strangers
     from services.terminal.doing import doing
-    from services.train.train import train
+    from services.training.train.train import train
 
     with doing("reading the configuration"), tempfile.TemporaryDirectory() as before:
         write(objects.rows, Path(before))
@@ -57,11 +57,11 @@ def _new_paths(objects: "Objects", folder: Path) -> list[Path]:
 
 
 def _remove_refused(paths: list[Path], config: Path) -> None:
-    """Remove those whose digest the run's configuration lacks: the start with them was refused."""
+    """Remove files whose digest the run's configuration lacks, because their start was refused."""
     text = config.read_text(encoding="utf-8") if config.exists() else ""
     for path in paths:
         with contextlib.suppress(OSError):
             if path.is_dir():
-                path.rmdir()  # unless something is in it
+                path.rmdir()  # unless it holds something
             elif path.stem[-LENGTH:] not in text:
                 path.unlink(missing_ok=True)

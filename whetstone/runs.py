@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
-SPLITS = {"val": "validation", "test": "test"}  # by their names in files
+SPLITS = {"val": "validation", "test": "test"}  # splits by their names in files
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's folder. Each access reads its table anew, also while the run goes on.
+    """A run's folder. Each access reads its table again, also during the run.
 
     Example: `Run(Path("runs/demo")).metrics["reward/mean"]`
     """
@@ -48,12 +48,12 @@ class Run:
         """Evaluations, a row for each: `split`, `epoch`, metrics. Epoch n comes after n iterations."""
         from pandas import DataFrame
 
-        found = [
+        rows = [
             {"split": split, "epoch": row["epoch"], **row["metrics"]}
             for short, split in SPLITS.items()
             for row in _lines(self.folder / f"{short}_split_metrics.jsonl")
         ]
-        table = DataFrame(found, columns=None if found else ["split", "epoch"])
+        table = DataFrame(rows, columns=None if rows else ["split", "epoch"])
         return table.drop_duplicates(["split", "epoch"], keep="last", ignore_index=True)
 
     @property
@@ -71,7 +71,7 @@ class Run:
         return DataFrame(rows).drop(columns="split_name", errors="ignore")
 
     def generate(self, prompts: str | Sequence[str], *, n: int = 1, **options: Any) -> list[str]:
-        """Let the trained model write: `n` texts for each prompt, in the prompts' order.
+        """Let the trained model write `n` texts for each prompt, in the prompts' order.
 
         Args:
             options: those of `whetstone generate`, such as `max_tokens=60`, `temperature=0`, `seed=1`,
@@ -81,15 +81,15 @@ class Run:
             InputError: there is no model yet, or an option is wrong.
             RunError: generating failed.
         """
-        asked = [prompts] if isinstance(prompts, str) else list(prompts)
-        if not asked:
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        if not texts:
             return []
         words = [
             word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))
         ]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "prompts.jsonl")
-            write_lines(file, [{"prompt": prompt} for prompt in asked])
+            write_lines(file, [{"prompt": prompt} for prompt in texts])
             command = ["generate", str(self.folder), "--prompts", str(file), "--n", str(n), "--json", *words]
             printed = run_command(command, show=False)
         # splitlines() would also split inside texts, at U+2028.
@@ -119,7 +119,7 @@ def write_lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file, without one that is being written or was cut short."""
+    """Yield the rows of a file, except an unfinished one."""
     if not file.exists():
         return
     for line in file.read_text(encoding="utf-8", errors="replace").split("\n"):

@@ -15,20 +15,20 @@ from whetstone.runs import Run
 
 
 def train(experiment: str | None = None, *, in_process: bool = True, **overrides: Any) -> Run:
-    """Train as `whetstone train` does, and wait for the end. The same call resumes a run that was stopped.
+    """Train as `whetstone train` does, and wait for the end. The same call resumes a stopped run.
 
     Args:
         experiment: a name in `conf/experiment/`, or the path of your own YAML file.
         in_process: run the training loop in this process, which saves the start of another one.
         overrides: any keys of the configuration. Write a dot as `__`: `rollout__max_tokens=60`; or give the
-            key as it is: `**{"rollout.max_tokens": 60}`. A reward, metric, task, environment or algorithm is
-            a name, or a Python object: what can be called, a class, or an instance. `task` and `data` may be
-            rows: a list, a DataFrame, a `datasets.Dataset`, or a dict of these by split.
+            key unchanged: `**{"rollout.max_tokens": 60}`. A reward, metric, task, environment or algorithm is
+            a name, or a Python object: a callable, a class, or an instance. `task` and `data` may be rows: a
+            list, a DataFrame, a `datasets.Dataset`, or a dict of these by split.
 
     Example: `train("demo", model__path=demo_model(), reward=my_function, iterations=20)`
 
     Raises:
-        InputError: an argument is wrong; nothing was started.
+        InputError: an argument is wrong; no run was started.
         RunError: the run failed.
         KeyboardInterrupt: the run was stopped, and has saved.
     """
@@ -49,7 +49,7 @@ def train(experiment: str | None = None, *, in_process: bool = True, **overrides
 
 
 def _train_apart(configuration: dict[str, Any], objects: Objects) -> Path:
-    """Train in a process of its own, which gets the objects through a pipe."""
+    """Train in a separate process, which gets the objects through a pipe."""
     call = {"overrides": configuration, "objects": objects.for_others()}
     with _Answer() as answer:
         run_command(["train", *words(configuration)], module=CHILD, call=call, answer=answer.end)
@@ -72,7 +72,7 @@ class _Answer:
 
 
 def demo_model(folder: str | os.PathLike[str] = "runs/demo-start-model") -> Path:
-    """Make a model of 111 thousand parameters that writes rows of numbers, unless it is there."""
+    """Make a model of 111 thousand parameters that writes rows of numbers, unless it exists."""
     path = Path(folder)
     if not (path / "model.safetensors").exists():
         printed = run_command(["demo-model", os.fspath(folder)], module=CHILD, show=False)

@@ -1,7 +1,7 @@
-"""Pack an object for a run's other processes, or say what in it can't travel.
+"""Pack an object for a run's other processes, or name the part that can't travel.
 
-An object that the others can import goes by its address. All else goes by value: functions and classes of a
-notebook or a script, with the globals that they use.
+Objects that the other processes can import travel by address. All others travel by value: functions and
+classes of a notebook or a script, with their globals.
 """
 
 import io
@@ -22,13 +22,13 @@ BY_TYPE = {"_thread.lock": "a lock", "_thread.RLock": "a lock", "socket.socket":
 
 
 def packed(value: Any, where: str) -> bytes:
-    """Return the object as bytes, with the source of the cells that it is from.
+    """Return the object as bytes, with the source of its notebook cells.
 
     Args:
         where: the user's option and the object's name, for messages: "reward `brevity`".
 
     Raises:
-        InputError: something in it can't travel, or it is too large.
+        InputError: a part of it can't travel, or it is too large.
     """
     with by_value(modules_here_alone()):
         try:
@@ -45,10 +45,10 @@ def packed(value: Any, where: str) -> bytes:
 
 @contextmanager
 def by_value(modules: list[ModuleType]) -> Iterator[None]:
-    """Pickle what is in these modules by value, for a time."""
+    """Pickle the contents of these modules by value, for a time."""
     import cloudpickle
 
-    # Not a second name of a module, nor what the caller has registered.
+    # Skip second names of modules, and modules that the caller registered.
     named = {module.__name__: module for module in modules if sys.modules.get(module.__name__) is module}
     ours = [named[name] for name in named.keys() - cloudpickle.list_registry_pickle_by_value()]
     for module in ours:
@@ -61,14 +61,14 @@ def by_value(modules: list[ModuleType]) -> Iterator[None]:
 
 
 def sources_of(value: Any) -> dict[str, str]:
-    """Return the texts of a notebook's cells in which the object's code stands, by their file names."""
+    """Return the texts of notebook cells with the object's code, by their file names."""
     codes = [part.__code__ for part in _within(value) if isinstance(part, FunctionType)]
     files = {code.co_filename for code in codes}
     return {file: "".join(lines) for file in files if (lines := linecache.getlines(file)) and _is_cell(file)}
 
 
 def code_of(value: Any) -> CodeType | None:
-    """Return the code of a function, or of the first one inside of an object."""
+    """Return the code of a function, or of the first function inside an object."""
     functions = (part for part in _within(value) if isinstance(part, FunctionType))
     return next((function.__code__ for function in functions), None)
 
@@ -80,8 +80,8 @@ def _is_cell(file: str) -> bool:
 def _within(value: Any, most: int = 10_000) -> list[Any]:
     """Return the object and everything inside, each once."""
     parts, seen = [value], {id(value)}
-    for each in parts:
-        new = [part for _, part in insides(each) if id(part) not in seen]
+    for holder in parts:
+        new = [part for _, part in insides(holder) if id(part) not in seen]
         seen |= set(map(id, new))
         parts += new
         if len(parts) > most:
@@ -93,9 +93,9 @@ def _dumped(value: Any) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]
-        def reducer_override(self, each: Any) -> Any:
-            ours = reduced_our_way(each)
-            return super().reducer_override(each) if ours is NotImplemented else ours
+        def reducer_override(self, obj: Any) -> Any:
+            ours = reduced_our_way(obj)
+            return super().reducer_override(obj) if ours is NotImplemented else ours
 
     file = io.BytesIO()
     Pickler(file).dump(value)
@@ -111,7 +111,7 @@ def _can_travel(value: Any) -> bool:
 
 
 def _why(value: Any, error: Exception) -> str:
-    """Say which part can't travel, and where it is used."""
+    """Name the part that can't travel, and its place."""
     path, at = [], value
     seen = {id(value)}
     while True:
@@ -129,7 +129,7 @@ def _why(value: Any, error: Exception) -> str:
 
 
 def _words_for(value: Any) -> tuple[str, str]:
-    """Return words for a thing that can't travel, and what to do."""
+    """Return words for a thing that can't travel, and a remedy."""
     if isinstance(value, io.IOBase):
         return f"an open file {getattr(value, 'name', '')!r}", "open it inside the function"
     for kind, words in KINDS:

@@ -1,1 +1,1 @@
-"""Ray clusters, joined or started, and their jobs."""
+"""Ray's start, and its jobs."""

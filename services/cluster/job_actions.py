@@ -1,4 +1,4 @@
-"""Start, follow, list and stop runs that are jobs of a Ray cluster, and report on the screen."""
+"""Start, follow, list and stop a Ray cluster's jobs, and report on the screen."""
 
 import re
 import secrets
@@ -67,7 +67,7 @@ def follow(jobs: "Jobs", id: str) -> int:
 
 
 def _exit_code(job: "Job") -> int:
-    """Return the run's exit code, as if it had been started here."""
+    """Return the run's exit code, as after a local start."""
     if job.status == "SUCCEEDED":
         return 0
     if job.status == "STOPPED":
@@ -78,12 +78,12 @@ def _exit_code(job: "Job") -> int:
 
 
 def print_status(jobs: "Jobs", ids: Sequence[str]) -> int:
-    """Print a line for each job, or for those with the given IDs."""
-    found = [jobs.get(id) for id in ids] if ids else jobs.all()
-    if not found:
+    """Print a line for each job, or for the jobs with these IDs."""
+    shown = [jobs.get(id) for id in ids] if ids else jobs.all()
+    if not shown:
         print(f"no run was submitted to {jobs.address}")
-    width = max((len(job.id) for job in found), default=0)
-    for job in found:
+    width = max((len(job.id) for job in shown), default=0)
+    for job in shown:
         began = time.strftime("%Y-%m-%d %H:%M", time.localtime(job.started_at))
         say(f"{job.id:<{width}}  {job.status:<9}  {began}  {job.folder}")
     return 0

@@ -1,4 +1,4 @@
-"""Client of Ray's job server: it submits, lists, follows and stops runs as jobs of a cluster.
+"""Client of Ray's job server, which submits, lists, follows and stops runs.
 
 Importing this module imports Ray. Address and token come from Ray's own environment variables.
 """
@@ -27,11 +27,11 @@ from contracts.network.access import protect_rays_token
 from contracts.secrets.redaction import redact
 from services.cluster.open_cluster import START_ONE, warning_if_open
 
-# A stopped job writes its checkpoint first; Ray by itself would wait 3 s.
+# A stopped job writes its checkpoint first; Ray alone would wait 3 s.
 STOP_WAIT_S = 900
 CONNECT_S = 5.0
-STATUS_S = 60.0  # until the status changes after the end of the log
-AWAY_S = 60.0  # longest time without an answer of the cluster
+STATUS_S = 60.0  # time until the status changes after the end of the log
+AWAY_S = 60.0  # longest time without the cluster's answer
 POLL_S = 0.5
 OVERRIDES, FOLDER = "whetstone_overrides", "whetstone_folder"
 
@@ -58,7 +58,7 @@ class Job:
 
 
 class Unseen:
-    """Filter for a text that is read repeatedly from its beginning: it shows each part once.
+    """Filter that shows each part of a repeatedly read text once.
 
     >>> unseen = Unseen(print)
     >>> unseen.read("ab")
@@ -102,14 +102,14 @@ class Jobs:
         _use_token()
         _knock(address)
         # Ray's client prefers these variables to the address that it is given.
-        given = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
+        addresses = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
         try:
             with self._explained():
                 self._client = JobSubmissionClient(address)
         finally:
-            os.environ.update({name: value for name, value in given.items() if value is not None})
-        if told := warning_if_open(self._client.get_address()):
-            print(f"warning: {told}", file=sys.stderr)
+            os.environ.update({name: value for name, value in addresses.items() if value is not None})
+        if warning := warning_if_open(self._client.get_address()):
+            print(f"warning: {warning}", file=sys.stderr)
 
     def submit(
         self, entrypoint: str, id: str, overrides: Sequence[str], folder: str, working_dir: Path | None
@@ -127,8 +127,8 @@ class Jobs:
     def all(self) -> list[Job]:
         """Return Whetstone's jobs, newest first."""
         with self._explained():
-            found = [_job(details) for details in self._client.list_jobs() if _is_ours(details)]
-        return sorted(found, key=lambda job: -job.started_at)
+            listed = [_job(details) for details in self._client.list_jobs() if _is_ours(details)]
+        return sorted(listed, key=lambda job: -job.started_at)
 
     def get(self, id: str) -> Job:
         """Return the job with this id.
@@ -147,7 +147,7 @@ class Jobs:
             return str(self._client.get_job_logs(id))
 
     def follow(self, id: str, show: Callable[[str], None]) -> Job:
-        """Show the log as it grows and return the ended job. A lost connection is made again."""
+        """Show the growing log and return the ended job. Reconnect after a lost connection."""
         unseen = Unseen(show)
         while True:
             try:
@@ -168,7 +168,7 @@ class Jobs:
         return self.await_end(id, STOP_WAIT_S + STATUS_S)
 
     def _get_patiently(self, id: str) -> Job:
-        """Return the job like `get`, but ask again for up to AWAY_S while the cluster does not answer."""
+        """Return the job like `get`, but retry for up to AWAY_S while the cluster does not answer."""
         deadline = time.monotonic() + AWAY_S
         while True:
             try:
@@ -182,7 +182,7 @@ class Jobs:
         """Wait until a job is over.
 
         Raises:
-            DeadlineExceeded: it is not after `patience_s`.
+            DeadlineExceeded: the job still runs after `patience_s`.
         """
         deadline = time.monotonic() + patience_s
         while not (job := self._get_patiently(id)).is_over:
@@ -230,14 +230,14 @@ def _job(details: JobDetails) -> Job:
 
 
 def _use_token() -> None:
-    """Enable token authentication where this user has a token, as Ray's own commands do."""
+    """Enable token authentication if this user has a token, like Ray's commands."""
     there = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     if any(map(os.environ.get, there)) or (Path.home() / ".ray" / "auth_token").exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _knock(address: str) -> None:
-    """Check within CONNECT_S that something listens at `address`: Ray itself would try for minutes."""
+    """Check within CONNECT_S that something listens at `address`, because Ray would try for minutes."""
     if address == "auto":
         return
     parts = urlsplit(address if "://" in address else f"//{address}")

@@ -1,4 +1,4 @@
-"""Warning about a Ray cluster without a token: anybody who reaches it can run any program there."""
+"""Warn about a Ray cluster without a token, on which anybody can run any program."""
 
 import httpx
 
@@ -12,7 +12,7 @@ START_ONE = (
 
 
 def warning_if_open(address: str) -> str | None:
-    """Return a warning about the cluster whose job server is at `address`; None where it asks for a token."""
+    """Return a warning about the cluster of the job server at `address`; None if it needs a token."""
     if not address.startswith(("http://", "https://")) or not _answers_anybody(address):
         return None
     return (
@@ -31,4 +31,4 @@ def _answers_anybody(address: str) -> bool:
         ) as answered:
             return answered.is_success
     except (httpx.HTTPError, httpx.InvalidURL):
-        return False  # nothing is known then; the next request reports the error
+        return False  # unknown; the next request reports the error

@@ -1,4 +1,4 @@
-"""Ray for the time of a command: joined, or started on this machine, with its errors in plain words.
+"""Join Ray, or start it on this machine, for one command, with its errors in plain words.
 
     temporary folder checked ─▶ ray.init ─▶ … ─▶ ray.shutdown
                                    │ failed: end its processes and try once more
@@ -31,7 +31,7 @@ from services.terminal.interrupts import handlers_kept
 
 SOCKET_PATH = 107  # longest path of a socket, in bytes
 SOCKET = "session_2026-01-31_12-00-00_000000_1234567/sockets/plasma_store"  # example of Ray's name for one
-LEAST_BYTES = 32 * 2**20  # for its logs
+LEAST_BYTES = 32 * 2**20  # free space that Ray's logs need
 LONGER = 2  # times the patience at the second try
 OTHER_VERSION = "Version mismatch"  # begins what Ray raises
 KNOCK_S = 5.0
@@ -39,12 +39,12 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 Note = Callable[[str], None]
 PrintLines = Callable[[dict[str, Any], bool], None]  # lines of a process, and whether to omit its name
-FAILURES = (RunError, RuntimeError, OSError, ray.exceptions.RayError)  # of a start
+FAILURES = (RunError, RuntimeError, OSError, ray.exceptions.RayError)  # errors that Ray's start may raise
 
 OF_DAEMONS = (RAYLET, "gcs_server", "autoscaler")  # the names that Ray gives in place of a process id
 
 _raylet_log = logging.getLogger(RAYLET)
-_raylet_log.addHandler(logging.NullHandler())  # so that a command without a log file shows nothing of it
+_raylet_log.addHandler(logging.NullHandler())  # so a command without a log file does not show it
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def cluster(note: Note = lambda _: None, *, log_to_driver: bool = False) -> Iter
     """Join the cluster of RAY_ADDRESS, or start one on this machine's loopback (see `ray_variables`).
 
     Args:
-        note: called with a message about a start that is tried again, or a cluster that asks for no token.
+        note: called with a message about a repeated start, or a cluster without a token.
         log_to_driver: whether to show the output of actors.
 
     Raises:
@@ -77,10 +77,10 @@ def cluster(note: Note = lambda _: None, *, log_to_driver: bool = False) -> Iter
 
 
 def check_folder() -> None:
-    """Refuse a temporary folder that Ray can't use: Ray would fail minutes later, with a long trace.
+    """Refuse an unusable temporary folder, because Ray would fail minutes later with a long trace.
 
     Raises:
-        InputError: its sockets' paths would be too long, or it can't be written.
+        InputError: its sockets' paths would be too long, or the folder is not writable.
     """
     folder = Path(get_default_ray_temp_dir())
     variable = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), None)
@@ -126,12 +126,12 @@ def _join(quiet: dict[str, Any], note: Note) -> None:
             f"RAY_ADDRESS={address}: {' '.join(str(error).split())}. Every node and this command need the "
             "same Ray and the same Python: make setup PYTHON=… takes another"
         ) from None
-    if context.dashboard_url and (told := warning_if_open(f"http://{context.dashboard_url}")):
-        note(told)
+    if context.dashboard_url and (warning := warning_if_open(f"http://{context.dashboard_url}")):
+        note(warning)
 
 
 def _start(quiet: dict[str, Any], note: Note) -> None:
-    """Start Ray on this machine, with a second try if the first one fails.
+    """Start Ray on this machine; if the start fails, try once more.
 
     Raises:
         RunError: both tries failed.
@@ -163,7 +163,7 @@ def _init(quiet: dict[str, Any], patience_s: int = PATIENCE_S) -> None:
         for process in set(psutil.Process().children(recursive=True)) - before:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        if type(error) is Exception:  # Ray raises plain Exception when its own start fails
+        if type(error) is Exception:  # Ray raises plain Exception when its start fails
             raise RunError(_first_line(error)) from error
         raise
 
@@ -174,7 +174,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _without_daemons(print_lines: PrintLines) -> PrintLines:
-    """Print the output of actors as Ray does, and write the output of its daemons into the log."""
+    """Print actors' output like Ray, and write its daemons' output into the log."""
 
     def tell(data: dict[str, Any], ignore_prefix: bool) -> None:
         if data.get("pid") not in OF_DAEMONS:

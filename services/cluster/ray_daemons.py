@@ -1,4 +1,4 @@
-"""Daemons of the Ray that this process started: which still run, and what the last one said."""
+"""Daemons of the Ray that this process started: their states and the raylet's last error."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from ray._common.utils import get_default_ray_temp_dir
 from services.terminal.interrupts import give_up
 
 LOOK_S = 0.2
-STOPPED_S = 30.0  # a daemon may be stopped for so long; later Ray takes its node for dead
+STOPPED_S = 30.0  # Ray declares a node dead when a daemon has been stopped for longer than this
 RAYLET = "raylet"
 DAEMONS = (RAYLET, "gcs_server")  # a run can't go on without them
 
@@ -23,25 +23,25 @@ def has_ended() -> bool:
 
 
 def _running() -> set[str]:
-    """Return the daemons of Ray that this process started and that still run."""
+    """Return the running daemons of this process's Ray."""
     return set(_states())
 
 
 def _states() -> dict[str, str]:
     """Return the state of each of these daemons, by name, as psutil calls it."""
-    found = {}
+    states = {}
     for process in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             if (name := process.name()) in DAEMONS and (state := process.status()) != psutil.STATUS_ZOMBIE:
-                found[name] = state
-    return found
+                states[name] = state
+    return states
 
 
 @contextlib.contextmanager
 def daemons_watched() -> Iterator[None]:
     """End the command when one of Ray's daemons dies, or is stopped for `STOPPED_S`.
 
-    Ray would end it silently or after a minute, or wait for a node that is never to come.
+    Ray would end it silently or after a minute, or wait forever for a node.
     """
     is_over, there = threading.Event(), _running()
 
@@ -64,11 +64,11 @@ def daemons_watched() -> Iterator[None]:
 
 
 def last_words() -> str:
-    """Return the last line of the raylet's error log, after a colon; or nothing."""
+    """Return a colon and the last line of the raylet's error log, or nothing."""
     with contextlib.suppress(OSError):
         lines = (logs() / "raylet.err").read_text(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        return f": {said[-1][:200]}" if said else ""
+        words = [line.strip() for line in lines if line.strip()]
+        return f": {words[-1][:200]}" if words else ""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Ray's environment variables, for settings without arguments. Ray reads some of them once, at its import."""
+"""Ray's environment variables, for settings without arguments. Ray reads some only at its import."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ PATIENCE_S = 180
 
 
 def patient(seconds: int) -> dict[str, str]:
-    """Return the variables by which a raylet waits so long for its agent and its workers."""
+    """Return the variables that set a raylet's wait for its agent and workers."""
     return {
         "RAY_agent_register_timeout_ms": str(1000 * seconds),
         "RAY_worker_register_timeout_seconds": str(seconds),

@@ -1,6 +1,6 @@
-"""Changes to how Ray starts on this machine and treats the driver, for a time.
+"""Change Ray's start on this machine and its treatment of the driver, for a time.
 
-Ray 2.60 has no settings for six things; `tamed` replaces its functions for these.
+Ray 2.60 lacks settings for six behaviours, so `tamed` replaces its functions.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ OF_AGENTS = (LISTENS, "metrics_agent_port", "metrics_export_port", "runtime_env_
 
 @contextlib.contextmanager
 def raylets_wait(seconds: int) -> Iterator[None]:
-    """Let raylets that start in this context wait so long for processes of theirs, unless the user said."""
+    """Set how long raylets started in this context wait for their processes, unless the user did."""
     waits = {name: value for name, value in patient(seconds).items() if os.environ.get(name) == PATIENT[name]}
     os.environ.update(waits)
     try:
@@ -36,14 +36,14 @@ def raylets_wait(seconds: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tamed(patience_s: int = PATIENCE_S) -> Iterator[None]:
-    """Change how Ray treats the driver, for calls inside of this context.
+    """Change Ray's treatment of the driver within this context.
 
-    - Ray's processes start in a session of their own. So signals to this process's group reach the driver
-      alone, which still needs these processes to save.
+    - Ray's processes start in a separate session. So signals to this process's group reach only the
+      driver, which still needs these processes to save.
     - Ray sets no signal handlers, neither in Python nor in C, where SIGTERM would abort the driver.
-    - Ray waits for a slow raylet, and not for one that has ended.
+    - Ray waits for a slow raylet, but not for a dead one.
     - A raylet knows its agents' ports. If agents chose their own, it would die after 15 seconds without them.
-    - Ray starts no autoscaler: the one machine never becomes two.
+    - Ray starts no autoscaler, because the machine never becomes two.
     """
     replaced: list[tuple[Any, str, Any]] = [
         (utils, "set_kill_on_parent_death_linux", _in_new_session(utils.set_kill_on_parent_death_linux)),
@@ -77,17 +77,17 @@ def _in_new_session(prepare: Callable[[], None]) -> Callable[[], None]:
 def _with_ports(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap Ray's start of a raylet so that agents and raylet get free ports for the agents' services."""
 
-    def start(*given: Any, **named: Any) -> Any:
+    def start(*arguments: Any, **named: Any) -> Any:
         ports = dict(zip(OF_AGENTS, _free_ports(len(OF_AGENTS)), strict=True))
         start_process = services.start_ray_process
-        unsaid = f"--{LISTENS}={ports[LISTENS]}"  # the raylet knows this option, and Ray never gives it
+        unsaid = f"--{LISTENS}={ports[LISTENS]}"  # the raylet knows this option, but Ray never sets it
 
         def with_port(command: list[str], *rest: Any, **more: Any) -> Any:
             return start_process([*command, unsaid], *rest, **more)
 
         services.start_ray_process = with_port
         try:
-            return start_raylet(*given, **{**named, **ports})
+            return start_raylet(*arguments, **{**named, **ports})
         finally:
             services.start_ray_process = start_process
 
@@ -95,10 +95,10 @@ def _with_ports(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody uses, below those that outgoing connections take."""
+    """Return free ports below the range of outgoing connections."""
     with contextlib.ExitStack() as held:
-        found: list[int] = []
-        while len(found) < count:
+        free: list[int] = []
+        while len(free) < count:
             port = random.SystemRandom().choice(PORTS)
             try:
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
@@ -106,12 +106,12 @@ def _free_ports(count: int) -> list[int]:
                 if error.errno != errno.EADDRINUSE:  # there is no port, or no socket, to be had
                     raise
             else:
-                found.append(port)
-        return found
+                free.append(port)
+        return free
 
 
 def _patiently(get_node: Callable[[str, str], Any], patience_s: int) -> Callable[[str, str], Any]:
-    """Wrap Ray's look-up of the new node so that it waits until the node is there.
+    """Wrap Ray's look-up of the new node so that it waits for the node.
 
     Raises:
         RunError: the raylet ended, or was not up after `patience_s`.

@@ -1,1 +1,1 @@
-"""Subcommands of `whetstone`: each parses its arguments, calls a package, prints the result."""
+"""Subcommands of `whetstone`, one file each."""

@@ -1,6 +1,6 @@
 """`whetstone benchmark NAME`: train on tasks with algorithms and seeds, one run after another, and tabulate.
 
-tasks × algorithms × seeds ─▶ plan ─▶ checks ─▶ `whetstone train` for each that is not finished
+tasks × algorithms × seeds ─▶ plan ─▶ checks ─▶ `whetstone train` for each unfinished run
                                                   └─ after each: NAME.md, NAME.csv, NAME.html
 """
 
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
-from services.benchmarks.built_in import BENCHMARKS
-from services.benchmarks.plan import ON_SUPERVISED, left_out, plan, remaining
-from services.benchmarks.running import finish, run_all
+from services.studies.benchmarks.built_in import BENCHMARKS
+from services.studies.benchmarks.plan import ON_SUPERVISED, left_out, plan, remaining
+from services.studies.benchmarks.running import finish, run_all
 from services.terminal.doing import doing
+from services.terminal.options import names_in, seeds_in
 
 EPILOG = """KEY=VALUE, as in whetstone train, applies to every run; WHOSE:KEY=VALUE to those of a task, an
 algorithm, or an experiment. The same command continues after an interruption; finished runs stay.
@@ -29,19 +30,19 @@ TASK_ALGORITHM names the experiment: one of a file in conf/matrix/, or conf/expe
 
 
 def run(argv: Sequence[str]) -> int:
-    """Check all runs, then start one after another; report a run that fails and go on.
+    """Check all runs, then start them in turn. Report a failed run and continue.
 
     Returns: 0 when all runs succeeded, else the first exit code that was not 0.
 
     Raises:
-        InputError: an option, a setting, a model or data is wrong; raised before the first run.
+        InputError: an option, setting, model or data set is wrong; raised before the first run.
     """
     arguments = _parser().parse_intermixed_args(list(argv))
     benchmark = BENCHMARKS[arguments.benchmark]
     out = Path(arguments.out or f"runs/{benchmark.name}")
-    tasks = benchmark.tasks if arguments.tasks is None else _names(arguments.tasks)
-    algorithms = benchmark.algorithms if arguments.algorithms is None else _names(arguments.algorithms)
-    without = _names(arguments.without)
+    tasks = benchmark.tasks if arguments.tasks is None else names_in(arguments.tasks)
+    algorithms = benchmark.algorithms if arguments.algorithms is None else names_in(arguments.algorithms)
+    without = names_in(arguments.without)
     if arguments.own_supervised and not any(name.endswith(ON_SUPERVISED) for name in benchmark.algorithms):
         raise InputError(f"--own-supervised: no algorithm of {benchmark.name} begins with a supervised model")
     with doing("reading the experiments"):
@@ -49,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
             benchmark,
             tasks,
             algorithms,
-            _seeds(arguments.seeds),
+            seeds_in(arguments.seeds),
             out,
             arguments.overrides,
             arguments.own_supervised,
@@ -66,17 +67,6 @@ def run(argv: Sequence[str]) -> int:
         codes = run_all(benchmark, waiting, runs, out)
     finish(benchmark, runs, codes, out)
     return next((code for code in codes.values() if code != 0), 0)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in _names(text)]
-    except ValueError:
-        raise InputError(f"--seeds {text}: expected whole numbers, such as 0,1,2") from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,6 +1,6 @@
-"""`whetstone chat`: talk to a trained model in the terminal or in a browser, and see it write.
+"""`whetstone chat`: talk to a trained model in the terminal or in a browser.
 
-line ─▶ Reader (what the model is to read, cut to its window) ─▶ Speaker ─▶ letters ─▶ the conversation
+line ─▶ Reader (the prompt, cut to the window) ─▶ Speaker ─▶ letters ─▶ the conversation
 """
 
 import argparse
@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
-from contracts.network.access import checked, token_of
 from contracts.rollout import Sampling
 from contracts.whole_texts import lines_of
-from services.chat.conversation import converse
-from services.chat.prompts import Reader, layout_of
-from services.generation.chat_options import add_chat_options, with_chosen_chat
-from services.generation.run_model import (
-    ARGUMENT,
-    BASE,
+from services.inference.chat.conversation import converse
+from services.inference.chat.prompts import Reader, layout_of
+from services.inference.generation.chat_options import add_chat_options, with_chosen_chat
+from services.inference.generation.run_model import (
     RunModel,
+    add_model,
     add_sampling_options,
-    at_least,
     chosen_sampling,
     find_model,
     room_for_prompt,
@@ -31,8 +28,10 @@ from services.generation.run_model import (
 from services.runs.folder import RunFolder
 from services.terminal.doing import doing
 from services.terminal.interrupts import Terminated, take_ctrl_c
+from services.terminal.options import add_address, token_in
 
-MAX_TOKENS = 256  # of an answer, for a model without a run
+PORT = 8010
+MAX_TOKENS = 256  # limit of an answer, for a model without a run
 WELCOME = "Ctrl-C stops an answer; reset forgets the conversation; quit or Ctrl-D leaves."
 
 
@@ -43,12 +42,15 @@ def run(argv: Sequence[str]) -> int:
         InputError: there is no model, an option is out of range, the model takes no system message, or the
             address can't or must not be used.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
     model = _with_longer_answers(_with_chat(find_model(arguments.model, arguments.base), arguments))
     sampling = _sampling(model, arguments)
     room = room_for_prompt(model, sampling.max_tokens)
     if not arguments.web:
-        _refuse_web_options(arguments)
+        for name in ("port", "host", "token"):
+            if getattr(arguments, name) != parser.get_default(name):
+                raise InputError(f"--{name} is for the page in a browser: give --web with it")
         with doing("loading the model"):
             reader, speaker = _ready(model, sampling, room, arguments)
         take_ctrl_c()
@@ -57,11 +59,10 @@ def run(argv: Sequence[str]) -> int:
         converse(reader, speaker, _lines(), partial(print, end="", flush=True))
         return 0
     with doing("loading the web server"):
-        from services.chat.web_chat import Facts, listen, serve
+        from services.inference.chat.web_chat import Facts, serve
+        from services.terminal.web_pages import listen
 
-    token = checked(arguments.token, "--token") if arguments.token else token_of()
-    door = listen(arguments.host or "127.0.0.1", 8010 if arguments.port is None else arguments.port, token)
-    with door:
+    with listen(arguments.host, arguments.port, token_in(arguments)) as door:
         with doing("loading the model"):
             reader, speaker = _ready(model, sampling, room, arguments)
         note = _endless(sampling) if speaker.never_ends else ""
@@ -76,16 +77,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Talk to a trained model, in the terminal or in a browser.",
         epilog=f"{WELCOME} Lines may be piped in as well.",
     )
-    parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
-    parser.add_argument("--base", **BASE)  # type: ignore[arg-type]
+    add_model(parser)
     add_chat_options(parser)
     add_sampling_options(parser, seed=None)
     parser.add_argument("--greedy", action="store_true", help="as --temperature 0")
     web = parser.add_argument_group("in a browser")
     web.add_argument("--web", action="store_true", help="serve a page instead, until Ctrl-C")
-    web.add_argument("--port", type=at_least(0), metavar="N", help="(default: 8010; 0: any free port)")
-    web.add_argument("--host", help="the address to listen on (default: 127.0.0.1, this machine only)")
-    web.add_argument("--token", metavar="TEXT", help="callers need it; better set it in WHETSTONE_TOKEN")
+    add_address(web, PORT)
     return parser
 
 
@@ -100,27 +98,21 @@ def _sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
     return chosen_sampling(model, arguments)
 
 
-def _refuse_web_options(arguments: argparse.Namespace) -> None:
-    given = [name for name in ("port", "host", "token") if getattr(arguments, name) is not None]
-    if given:
-        raise InputError(f"--{given[0]} is for the page in a browser: give --web with it")
-
-
 def _ready(model: RunModel, sampling: Sampling, room: int | None, arguments: argparse.Namespace) -> Any:
     """Load the Reader and the Speaker."""
-    from services.chat.speaker import Speaker, load_tokenizer
+    from services.inference.chat.speaker import Speaker, load_tokenizer
 
     config = RunFolder(Path(arguments.model)).config() if model.of_run else {}
     tokenizer = load_tokenizer(model)
     layout = layout_of(config, tokenizer, model.chat, arguments.system or None)
-    if layout.most is not None:  # the run cut its prompts there
+    if layout.most is not None:  # the run's prompts were cut to this length
         room = min((limit for limit in (room, model.limit.max_tokens) if limit), default=None)
     sampling = replace(sampling, stop=(*sampling.stop, *layout.stop))
     return Reader(layout, room), Speaker(model, tokenizer, sampling, arguments.seed)
 
 
 def _with_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel:
-    """Return the model with the chat template that is asked for; plain lines take a system message."""
+    """Return the model with the chosen chat template; plain lines take a system message."""
     is_plain = model.chat is None and arguments.template is None and arguments.template_options is None
     return model if is_plain else with_chosen_chat(model, arguments)
 
@@ -138,7 +130,7 @@ def _endless(sampling: Sampling) -> str:
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of a pipe, or those that the user types, with a history and a shell's editing keys."""
+    """Yield a pipe's lines, or typed lines with history and a shell's editing keys."""
     if not sys.stdin.isatty():
         yield from lines_of(sys.stdin, "standard input")
         return
@@ -153,5 +145,5 @@ def _lines() -> Iterator[str]:
             return
         except Terminated:
             raise
-        except KeyboardInterrupt:  # at the prompt there is no answer to stop
+        except KeyboardInterrupt:  # no answer to stop at the prompt
             print(f"\n{WELCOME}")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
-from services.comparison.compare import NAME, write_comparison
 from services.runs.nearby import run_at
+from services.studies.comparison.compare import NAME, write_comparison
 from services.terminal.doing import doing
 
 
 def run(argv: Sequence[str]) -> int:
-    """Write the page, and print where it is.
+    """Write the page, and print its path.
 
     Raises:
         InputError: a folder is no run's, or the page can't be written.

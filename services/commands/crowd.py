@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
-from services.crowdsourcing.answers import Vote, read_answers
-from services.crowdsourcing.pages import Kind, items_from, write_example, write_pages
-from services.crowdsourcing.questions import questions_for
-from services.crowdsourcing.results import likert_results, pairwise_results
-from services.crowdsourcing.tables import print_tables, write_tables
+from services.studies.crowdsourcing.answers import Vote, read_answers
+from services.studies.crowdsourcing.pages import Kind, items_from, write_example, write_pages
+from services.studies.crowdsourcing.questions import questions_for
+from services.studies.crowdsourcing.results import likert_results, pairwise_results
+from services.studies.crowdsourcing.tables import print_tables, write_tables
 from services.terminal.visible import visible_json
 
 PAGE_EPILOG = """FILE is a CSV file with the columns prompt, machine_completion, algorithm (for pairwise also:

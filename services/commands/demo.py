@@ -18,9 +18,9 @@ def run(argv: Sequence[str]) -> int:
     )
     overrides = parser.parse_args(argv).overrides
     if overrides[:1] == [INSTRUCT]:
-        from services.train.demo_instruct import demo_instruct
+        from services.training.train.demo_instruct import demo_instruct
 
         return demo_instruct(overrides[1:])
-    from services.train.demo import demo
+    from services.training.train.demo import demo
 
     return demo(overrides)

@@ -1,4 +1,4 @@
-"""`whetstone diagnose RUN`: say what goes wrong in a run, by which numbers, and what to set."""
+"""`whetstone diagnose RUN`: name a run's problems, their evidence and a remedy."""
 
 import argparse
 import json
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import InputError
-from services.diagnosis.diagnosis import Diagnosis, Finding, diagnose
-from services.diagnosis.history import FEWEST
-from services.diagnosis.reading import history_of
-from services.report.diagnosis_page import write_diagnosis
-from services.report.report import write_report
+from services.runs.diagnosis.diagnosis import Diagnosis, Finding, diagnose
+from services.runs.diagnosis.history import FEWEST
+from services.runs.diagnosis.reading import history_of
 from services.runs.nearby import run_at
+from services.runs.report.diagnosis_page import write_diagnosis
+from services.runs.report.report import write_report
 from services.terminal.doing import doing
 from services.terminal.visible import visible_json
 
@@ -36,18 +36,18 @@ def run(argv: Sequence[str]) -> int:
                 f"{arguments.run}: got {len(history.rows)} iterations; expected at least {FEWEST}. Let the "
                 "run go on, and ask again"
             )
-        found = diagnose(history)
-        page = write_diagnosis(folder, history, found)
+        diagnosis = diagnose(history)
+        page = write_diagnosis(folder, history, diagnosis)
         if folder.report.is_file():
             write_report(folder)  # with a link to the diagnosis
     if arguments.json:
-        print(visible_json(json.dumps(as_data(found), indent=1, ensure_ascii=False)))
+        print(visible_json(json.dumps(as_data(diagnosis), indent=1, ensure_ascii=False)))
     else:
-        _print(found, page)
+        _print(diagnosis, page)
     return 0
 
 
-def as_data(found: Diagnosis) -> dict[str, Any]:
+def as_data(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis for programs.
 
     Example: `{"iterations": 80, "findings": [{"rule": "entropy_collapses", "since": 31, "until": 80,
@@ -55,10 +55,10 @@ def as_data(found: Diagnosis) -> dict[str, Any]:
     "blind": […]}`
     """
     return {
-        "iterations": found.iterations,
-        "findings": [_finding(each) for each in found.findings],
-        "silent": [rule.name for rule in found.silent],
-        "blind": [rule.name for rule in found.blind],
+        "iterations": diagnosis.iterations,
+        "findings": [_finding(finding) for finding in diagnosis.findings],
+        "silent": [rule.name for rule in diagnosis.silent],
+        "blind": [rule.name for rule in diagnosis.blind],
     }
 
 
@@ -77,37 +77,37 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _print(found: Diagnosis, page: Path) -> None:
+def _print(diagnosis: Diagnosis, page: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from services.terminal.screens import Screen
 
     table = Table.grid(padding=(0, 2))
-    for finding in found.findings:
-        lasts = finding.until == found.iterations
-        said = Text(f"{finding.evidence.said}\n{finding.when(found.iterations)}", style="not bold")
-        for each in finding.remedy:
-            said.append(f"\n→ {each}", style="bold")
+    for finding in diagnosis.findings:
+        lasts = finding.until == diagnosis.iterations
+        evidence = Text(f"{finding.evidence.said}\n{finding.when(diagnosis.iterations)}", style="not bold")
+        for remedy in finding.remedy:
+            evidence.append(f"\n→ {remedy}", style="bold")
         sign = Text("✗", style="red") if lasts else Text("!", style="yellow")
-        table.add_row(sign, Text(finding.rule.title, style="bold"), said)
+        table.add_row(sign, Text(finding.rule.title, style="bold"), evidence)
     console = Screen(highlight=False)
-    if found.findings:
+    if diagnosis.findings:
         console.print(table)
-    console.print(_verdict(found), style="bold", soft_wrap=True)
-    if found.blind:
-        names = ", ".join(f"{rule.title} ({', '.join(rule.reads)})" for rule in found.blind)
+    console.print(_verdict(diagnosis), style="bold", soft_wrap=True)
+    if diagnosis.blind:
+        names = ", ".join(f"{rule.title} ({', '.join(rule.reads)})" for rule in diagnosis.blind)
         console.print(f"Not measured in this run: {names}", style="dim", soft_wrap=True)
     console.print(f"curves    {page}", soft_wrap=True)
 
 
-def _verdict(found: Diagnosis) -> str:
-    """Sum up in a line.
+def _verdict(diagnosis: Diagnosis) -> str:
+    """Sum up the diagnosis in one line.
 
     >>> _verdict(Diagnosis(80, (), (), ()))
     'Nothing found in 80 iterations by 0 rules.'
     """
-    able = len(found.findings) + len(found.silent)
-    count = len(found.findings)
+    able = len(diagnosis.findings) + len(diagnosis.silent)
+    count = len(diagnosis.findings)
     what = f"{count} finding{'s' * (count > 1)}" if count else "Nothing found"
-    return f"{what} in {found.iterations} iterations by {able} rules."
+    return f"{what} in {diagnosis.iterations} iterations by {able} rules."

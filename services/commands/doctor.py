@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from services.preflight.examination import examine
-from services.preflight.machine import Finding, Status
 from services.terminal.doing import doing
 from services.terminal.visible import visible_json
+from services.training.preflight.examination import examine
+from services.training.preflight.machine import Finding, Status
 
 EXIT_DAMAGED = 2
 
@@ -45,8 +45,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _examine_run(path: Path, *, as_json: bool) -> int:
-    from services.preflight.checks.run_check import examine_run, verdict
     from services.runs.nearby import run_at
+    from services.training.preflight.checks.run_check import examine_run, verdict
 
     folder = run_at(path)
     with doing("reading the run's files"):
@@ -68,10 +68,10 @@ def _print(findings: Sequence[Finding], verdict: str, *, as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         sign, colour = SIGNS[finding.status]
-        found = Text(finding.found)
+        text = Text(finding.found)
         if finding.remedy and finding.status != "ok":
-            found.append(f"\n→ {finding.remedy}", style="bold")
-        table.add_row(Text(sign, style=colour), Text(finding.topic, style="dim"), found)
+            text.append(f"\n→ {finding.remedy}", style="bold")
+        table.add_row(Text(sign, style=colour), Text(finding.topic, style="dim"), text)
     console = Screen(highlight=False)
     console.print(table)
     console.print(f"\n{verdict}", style="bold", soft_wrap=True)

@@ -1,7 +1,7 @@
-"""`whetstone evaluate`: score a run's model, or any other, on held-out prompts, as training does.
+"""`whetstone evaluate`: score any model on held-out prompts, exactly as in training.
 
 run's config.yaml or conf/ ─▶ + overrides ─▶ RunSettings ─▶ checks ─▶ workers and reward servers
-─▶ services/evaluation/measure.py ─▶ a table, JSON, a file
+─▶ services/inference/evaluation/measure.py ─▶ a table, JSON, a file
 """
 
 import argparse
@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
-from services.evaluation.bars import Bars
-from services.evaluation.configuration import settings_for
-from services.evaluation.harness import HarnessOptions, check_harness, evaluate_tasks, parse_tasks
-from services.evaluation.measure import evaluate_model
-from services.evaluation.result import output_file, print_table, print_tasks
-from services.generation.run_model import at_least, find_model
+from services.inference.evaluation.bars import Bars
+from services.inference.evaluation.configuration import settings_for
+from services.inference.evaluation.harness import HarnessOptions, check_harness, evaluate_tasks
+from services.inference.evaluation.measure import evaluate_model
+from services.inference.evaluation.result import output_file, print_table, print_tasks
+from services.inference.generation.run_model import find_model
 from services.models.adapters import model_in_words
 from services.runs.folder import RunFolder
 from services.runs.json_lines import without_nan, write_atomically
 from services.runs.nearby import run_at
 from services.terminal.doing import doing
+from services.terminal.options import at_least, names_in
 from services.terminal.visible import visible_json
 
 MODEL = "model.path="
@@ -55,8 +56,8 @@ def run(argv: Sequence[str]) -> int:
         settings = settings_for(folder, overrides)
     output = output_file(arguments.output, folder, arguments.split, overrides)
     with doing("checking settings, model and data"):
-        from services.preflight import preflight
-        from services.preflight.start_model import opened
+        from services.training.preflight import preflight
+        from services.training.preflight.start_model import opened
 
         settings = opened(settings, training=False)
         checked = preflight.check(settings, training=False)
@@ -68,31 +69,31 @@ def run(argv: Sequence[str]) -> int:
     for note in checked.notes:
         console.note(note)
     try:
-        found, num_unscored = evaluate_model(settings, arguments.split, console, checked.trial)
+        evaluation, num_unscored = evaluate_model(settings, arguments.split, console, checked.trial)
     finally:
         console.stop()
     result = {
         "model": model_in_words(settings.model),
         "split": arguments.split,
         "overrides": overrides,
-        "num_texts": len(found.rows),
+        "num_texts": len(evaluation.rows),
         "num_unscored": num_unscored,
-        "metrics": found.metrics,
+        "metrics": evaluation.metrics,
     }
     if output is not None:
-        whole = {**result, "predictions": found.rows}
+        whole = {**result, "predictions": evaluation.rows}
         write_atomically(output, json.dumps(without_nan(whole), indent=1, ensure_ascii=False))
     if arguments.json:
         print(visible_json(json.dumps(without_nan(result), ensure_ascii=False)))
     else:
-        print_table(result, output, found.rows)
+        print_table(result, output, evaluation.rows)
     return 0
 
 
 def _run_tasks(arguments: argparse.Namespace) -> int:
     """Evaluate with lm-eval, without Ray and reward servers."""
     options = HarnessOptions(
-        parse_tasks(arguments.tasks), arguments.shots, arguments.limit, arguments.chat, arguments.seed
+        tuple(names_in(arguments.tasks)), arguments.shots, arguments.limit, arguments.chat, arguments.seed
     )
     check_harness(options)
     folder, overrides = _run_and_overrides(arguments.words)
@@ -125,12 +126,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--output", metavar="FILE", help="write the result, with texts and scores, as JSON")
-    own = parser.add_argument_group("lm-eval", "tasks of EleutherAI's lm-eval, with RUN or model.path= alone")
-    own.add_argument("--tasks", metavar="NAME,…", help="its tasks, or YAML files of your own")
-    own.add_argument("--shots", type=at_least(0), metavar="N", help="examples before each question")
-    own.add_argument("--limit", type=at_least(1), metavar="N", help="only the first N questions of each task")
-    own.add_argument("--chat", action="store_true", help="ask through the tokenizer's chat template")
-    own.add_argument("--seed", type=at_least(0), default=0, metavar="S", help="default 0")
+    harness = parser.add_argument_group(
+        "lm-eval", "tasks of EleutherAI's lm-eval, with RUN or model.path= alone"
+    )
+    harness.add_argument("--tasks", metavar="NAME,…", help="its tasks, or YAML files of your own")
+    harness.add_argument("--shots", type=at_least(0), metavar="N", help="examples before each question")
+    harness.add_argument(
+        "--limit", type=at_least(1), metavar="N", help="only the first N questions of each task"
+    )
+    harness.add_argument("--chat", action="store_true", help="ask through the tokenizer's chat template")
+    harness.add_argument("--seed", type=at_least(0), default=0, metavar="S", help="default 0")
     return parser
 
 

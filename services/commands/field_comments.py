@@ -1,4 +1,4 @@
-"""Read the comments of a class's fields from its source: on a field's line, or on the lines above it."""
+"""Read the comments of a class's fields from its source, on a field's line or above it."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ import tokenize
 
 
 def comments(kind: type) -> dict[str, str]:
-    """Return the comments of a class's fields, those of its base classes included."""
+    """Return the comments of a class's fields, including its base classes."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] not in ("builtins", "typing", "pydantic", "abc"):
@@ -40,7 +40,7 @@ def _of_field(field: ast.AnnAssign, beside: dict[int, str], above: dict[int, str
 
 
 def _comments_by_line(source: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Return by line number the comments behind code, and the comments on lines of their own."""
+    """Return two tables by line number: comments behind code, and comments on separate lines."""
     beside: dict[int, str] = {}
     above: dict[int, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

@@ -4,7 +4,6 @@ prompts ─▶ leases ─▶ RolloutWorker, in this process ─▶ texts, printe
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import sys
@@ -18,23 +17,24 @@ from contracts.conversations.messages import text_of
 from contracts.errors import InputError
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.whole_texts import expect_whole, lines_of
-from services.generation.chat_options import add_chat_options, with_chosen_chat
-from services.generation.prompt_rows import rows_of_file
-from services.generation.run_model import (
-    ARGUMENT,
-    BASE,
+from rollout_workers.engines import ENGINES
+from rollout_workers.engines.traits import check_installed
+from services.inference.generation.chat_options import add_chat_options, with_chosen_chat
+from services.inference.generation.prompt_rows import rows_of_file
+from services.inference.generation.run_model import (
     RunModel,
+    add_model,
     add_sampling_options,
-    at_least,
     check_lengths,
     chosen_sampling,
     find_model,
-    quiet_transformers,
     refuse_long,
     room_for_prompt,
 )
-from services.generation.writing import engine_for, in_order, write
+from services.inference.generation.writing import engine_for, in_order, write
+from services.models.quiet import quiet_transformers
 from services.terminal.doing import doing
+from services.terminal.options import at_least
 from services.terminal.visible import visible, visible_json
 
 
@@ -47,8 +47,7 @@ def run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     model = with_chosen_chat(find_model(arguments.model, arguments.base), arguments)
     sampling = chosen_sampling(model, arguments)
-    if arguments.engine == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise InputError("--engine vllm: vLLM is not installed; whetstone doctor says how to get it")
+    check_installed(arguments.engine)
     rows, prompts = _rows(arguments)
     check_lengths(model, [prompt.text for prompt in prompts], sampling.max_tokens)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -70,8 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="whetstone generate", description="Let a trained model write, for prompts of your own."
     )
-    parser.add_argument("model", **ARGUMENT)  # type: ignore[arg-type]
-    parser.add_argument("--base", **BASE)  # type: ignore[arg-type]
+    add_model(parser)
     parser.add_argument(
         "--prompt",
         nargs="+",
@@ -86,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "and other columns are passed on",
     )
     parser.add_argument("--n", type=at_least(1), default=1, metavar="K", help="texts for each prompt")
-    parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
+    parser.add_argument("--engine", choices=("auto", *ENGINES), default="auto")
     parser.add_argument("--json", action="store_true", help="print a JSON object on each line")
     add_chat_options(parser)
     add_sampling_options(parser, seed=0)
@@ -94,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Prompt]]:
-    """Return a row `{"prompt": …}` for each prompt, with the other columns of the file; and the prompts.
+    """Return each prompt's row `{"prompt": …}` with the file's other columns, and the prompts.
 
     Raises:
         InputError: the file can't be used, or there is no prompt.
@@ -115,11 +113,11 @@ def _rows(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Pro
 def _leases(
     model: RunModel, prompts: Sequence[Prompt], sampling: Sampling, arguments: argparse.Namespace
 ) -> tuple[list[Lease], dict[int, str]]:
-    """Return the leases, and the remaining text of each prompt that is cut, by its number."""
+    """Return the leases, and each cut prompt's remaining text by number."""
     from transformers import AutoTokenizer
 
-    from services.sources.leasing import evaluation_leases
-    from services.tokens.prompt_tokens import PromptTokens
+    from services.data.tokens.prompt_tokens import PromptTokens
+    from services.training.sources.leasing import evaluation_leases
 
     quiet_transformers()
     tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
@@ -139,19 +137,19 @@ def _leases(
 
 
 def _said_of(as_read: Mapping[int, str], rows: Sequence[object], model: RunModel) -> str:
-    from services.tokens.cut_prompts import said_of_cuts
+    from services.data.tokens.cut_prompts import said_of_cuts
 
     return said_of_cuts(len(as_read), len(rows), model.limit)
 
 
 def _print_json(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:
-    """Print a line that `whetstone score --predictions` reads."""
+    """Print a line for `whetstone score --predictions`."""
     written = {"prediction": rollout.text, "sample": sample, "finish_reason": str(rollout.finish_reason)}
     print(visible_json(json.dumps({**row, **written}, ensure_ascii=False)), flush=True)
 
 
 def _print_readable(row: Mapping[str, Any], rollout: Rollout, sample: int) -> None:
-    """Print the prompt as a quotation, dim where the terminal can, then the texts."""
+    """Print the prompt as a quotation, dim if the terminal can, then the texts."""
     if sample == 0:
         dim, plain = ("\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "")
         text = row["prompt"] if isinstance(row["prompt"], str) else text_of(row["prompt"])

@@ -7,14 +7,14 @@ from pathlib import Path
 from contracts.errors import InputError
 from contracts.secrets.redaction import redact
 from contracts.secrets.secret_values import HIDDEN, is_secret
-from services.rl4lms.experiment import read_configuration, to_yaml
-from services.rl4lms.findings import Findings
+from services.studies.rl4lms.experiment import read_configuration, to_yaml
+from services.studies.rl4lms.findings import Findings
 
-WIDE = 1000  # columns of output to a file or a pipe
+WIDE = 1000  # width of output to a file or a pipe
 
 
 def run(argv: Sequence[str]) -> int:
-    """Write the experiment and print what became of each key. Return the exit code.
+    """Write the experiment and print each key's translation. Return the exit code.
 
     Raises:
         InputError: the file is no RL4LMs configuration, or the experiment's file exists.
@@ -30,13 +30,13 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"{target} exists; --output names another file, --force overwrites it")
     if not target.parent.is_dir():
         raise InputError(f"--output {target}: there is no folder {target.parent}")
-    found = read_configuration(source, compat=arguments.compat, train_rows=arguments.train_rows)
-    text = to_yaml(found, f"RL4LMs' {source.name}, by whetstone import-rl4lms.")
+    findings = read_configuration(source, compat=arguments.compat, train_rows=arguments.train_rows)
+    text = to_yaml(findings, f"RL4LMs' {source.name}, by whetstone import-rl4lms.")
     try:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--output {target}: can't be written: {error.strerror}") from None
-    _print(found, target)
+    _print(findings, target)
     return 0
 
 
@@ -64,27 +64,28 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _print(found: Findings, target: Path) -> None:
+def _print(findings: Findings, target: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from services.terminal.screens import Screen
 
     console = Screen(highlight=False, markup=True)
-    if not console.is_terminal:  # in a file a key is never broken
+    if not console.is_terminal:  # never break a key in a file
         console = Screen(highlight=False, markup=True, width=WIDE)
-    for number, text in enumerate(found.warnings, start=1):
+    for number, text in enumerate(findings.warnings, start=1):
         console.print(f"[yellow]{number}.[/yellow] {escape(redact(text))}", soft_wrap=not console.is_terminal)
     table = Table("RL4LMs", "says", "Whetstone", "has")
     for column in table.columns:
         column.overflow = "fold"
-    for row in found.rows:
+    for row in findings.rows:
         here = escape(row.target) if row.target else "[dim]left out[/dim]"
-        said, value = (
-            HIDDEN if is_secret(row.source) and text else redact(text) for text in (row.said, row.value)
+        source_value, value = (
+            HIDDEN if is_secret(row.source) and text else redact(text)
+            for text in (row.source_value, row.value)
         )
-        table.add_row(escape(row.source), escape(said), here, escape(value))
+        table.add_row(escape(row.source), escape(source_value), here, escape(value))
     console.print(table)
-    if found.warnings:
-        console.print(f"{len(found.warnings)} warnings stand above the table.")
+    if findings.warnings:
+        console.print(f"{len(findings.warnings)} warnings stand above the table.")
     console.print(f"\n{target}: whetstone train experiment={target}", soft_wrap=True, markup=False)

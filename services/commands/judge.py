@@ -13,12 +13,12 @@ from typing import Any
 from contracts.errors import InputError
 from contracts.secrets.secret_values import remember_in
 from reward_servers.chat_models.chat_model import ChatModel, key_of
-from services.generation.run_model import at_least
-from services.pairwise.judging import judge
-from services.pairwise.question import question
-from services.pairwise.report import summary, to_markdown, write
-from services.pairwise.texts import REFERENCES, read_pairs
 from services.runs.json_lines import without_nan
+from services.studies.pairwise.judging import judge
+from services.studies.pairwise.question import question
+from services.studies.pairwise.report import summary, to_markdown, write
+from services.studies.pairwise.texts import REFERENCES, read_pairs
+from services.terminal.options import at_least, names_in
 from services.terminal.visible import visible, visible_json
 
 BODY: dict[str, Any] = {"max_tokens": 300, "temperature": 0}
@@ -37,14 +37,14 @@ def run(argv: Sequence[str]) -> int:
 
     Raises:
         InputError: a side, the template, the address or an option is wrong; or the server refuses.
-        RunError: the server answers no more.
+        RunError: the server has stopped answering.
     """
     arguments = _parser().parse_args(list(argv))
-    about = question(_names(arguments.criteria), arguments.template)
+    about = question(names_in(arguments.criteria), arguments.template)
     model = _model(arguments)
-    found = read_pairs(arguments.a, arguments.b, arguments.num_prompts)
+    pairs = read_pairs(arguments.a, arguments.b, arguments.num_prompts)
     out = Path(arguments.out)
-    rows, elsewhere = judge(found, about, model, out, arguments.in_flight)
+    rows, elsewhere = judge(pairs, about, model, out, arguments.in_flight)
     result = summary(arguments.a, arguments.b, rows, about, model) | {"replies_from_elsewhere": elsewhere}
     written = write(result, rows, out)
     if arguments.json:
@@ -75,10 +75,6 @@ def _model(arguments: argparse.Namespace) -> ChatModel:
     )
     model.check()
     return model
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _parser() -> argparse.ArgumentParser:

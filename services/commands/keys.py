@@ -1,4 +1,4 @@
-"""Keys of a run and options of components, with what the comment beside each field says of it."""
+"""Keys of a run and options of components, described by the comments beside their fields."""
 
 import json
 import re
@@ -14,9 +14,9 @@ from services.commands.field_comments import comments
 from services.commands.listing import KINDS, TABLES, options_of
 from services.config.settings import RunSettings
 
-# Keys of a run that take a name with options, and the kinds of these components.
+# A run's keys for components, with the component's kind.
 CHOICES = {TABLES[kind][0]: kind for kind in KINDS}
-# Defaults that depend on other keys, so that no class has them.
+# Defaults that depend on other keys, so no class holds them.
 FROM_OTHERS = {
     "run_name": "<task>-<algorithm>-seed<seed>",
     "reward": "the task's own",
@@ -45,10 +45,10 @@ class Key:
 
 
 def keys_of_a_run(section: str | None = None) -> list[Key]:
-    """Return all keys, or those of a section such as `rollout`, or of a deeper one.
+    """Return all keys, or the keys of a section such as `rollout`.
 
     Raises:
-        InputError: no key begins so.
+        InputError: no key begins with the section's name.
     """
     keys = list(keys_of(RunSettings))
     if section is None:
@@ -73,7 +73,7 @@ def print_keys(keys: Sequence[Key]) -> None:
 
 
 def keys_of(kind: type, prefix: str = "", owner: Settings | None = None) -> Iterator[Key]:
-    """Yield the keys of a class and of the settings within it.
+    """Yield the keys of a class and its nested settings.
 
     Args:
         owner: the object that holds the defaults; None: the class holds them.
@@ -97,12 +97,12 @@ def key_of(name: str, option: dict[str, Any], description: str) -> Key:
 
 
 def vars_of(value: Any) -> Any:
-    """Return plain data for a default that JSON can't write."""
+    """Convert a default to JSON data."""
     return list(value.entries) if hasattr(value, "entries") else str(value)
 
 
 def settings_in(field: FieldInfo) -> Any:
-    """Return the settings class that a field takes, be it `Class`, `Class | None` or a tuple of them."""
+    """Return the settings class of a field of type `Class`, `Class | None` or a tuple of classes."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, Settings):
             return kind

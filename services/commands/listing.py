@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import types
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,12 +15,11 @@ from contracts.components import find
 from contracts.errors import InputError, did_you_mean
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
-from reward_servers.metrics import METRICS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.requirements import missing, requires
-from reward_servers.rewards import REWARDS
 from rollout_workers.environments import ENVIRONMENTS
-from services.tasks import TASKS
-from services.tasks.base import SIDE_KEY
+from services.data.tasks import TASKS
+from services.data.tasks.base import SIDE_KEY
 
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     "tasks": ("task", TASKS),
@@ -29,7 +29,7 @@ TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     "environments": ("environment", ENVIRONMENTS),
 }
 KINDS = tuple(TABLES)
-EXPERIMENTS = "experiments"  # files, not classes: they have names alone
+EXPERIMENTS = "experiments"  # files have only names
 KEYS = "keys"
 ALL = (*KINDS, EXPERIMENTS, KEYS)
 BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
@@ -53,11 +53,11 @@ def run(argv: list[str]) -> int:
     if kind is not None and kind not in KINDS:
         raise InputError(f"{kind}: no such kind{did_you_mean(kind, ALL)}")
     if arguments.json:
-        found = {each: blocks(each) for each in KINDS}
-        print(json.dumps(found if kind is None else found[kind], indent=2))
+        by_kind = {name: blocks(name) for name in KINDS}
+        print(json.dumps(by_kind if kind is None else by_kind[kind], indent=2))
     elif kind is None:
-        for each in KINDS:
-            print(f"{each:<14}{', '.join(TABLES[each][1])}")
+        for name in KINDS:
+            print(f"{name:<14}{', '.join(TABLES[name][1])}")
     else:
         _print_blocks(blocks(kind), key=TABLES[kind][0])
     return 0
@@ -85,20 +85,22 @@ def blocks(kind: str) -> list[dict[str, Any]]:
 
     Example of one: `{"name": "rouge", "description": "ROUGE F1 …", "options": {"rouge_type":
     {"type": "'rouge1' | 'rouge2' | …", "default": "rougeL"}}}`. A required option has no default.
-    A component with further requirements lists their names in `requires`, and in `missing` those that are
-    not installed, with the command that installs each.
+    A component with further requirements lists their names in `requires`. `missing` holds the command that
+    installs each missing one.
     """
     key, table = TABLES[kind]
-    return [_block(key, name, find(key, name, table)) for name in table]
+    modules = Counter(address.split(":")[0] for address in table.values())
+    shared = {name for name, address in table.items() if modules[address.split(":")[0]] > 1}
+    return [_block(key, name, find(key, name, table), in_shared_file=name in shared) for name in table]
 
 
-def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Return a component's options; those of nested settings have dotted names.
+def options_of(settings: type[Settings], owner: Any = None, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Return a component's options, with dotted names for nested settings.
 
-    `owner` is the object that gives nested settings their defaults; None: the class itself.
+    `owner` is the object with the nested settings' defaults; None: the class itself.
     """
     options: dict[str, dict[str, Any]] = {}
-    for name, field in found.model_fields.items():
+    for name, field in settings.model_fields.items():
         required = owner is None and field.is_required()
         default = None if required else getattr(owner, name, field.get_default(call_default_factory=True))
         if isinstance(default, Settings):
@@ -109,16 +111,17 @@ def options_of(found: type[Settings], owner: Any = None, prefix: str = "") -> di
     return options
 
 
-def _block(kind: str, name: str, found: type) -> dict[str, Any]:
-    text = sys.modules[found.__module__].__doc__ or found.__doc__ or ""
-    options = options_of(found) if issubclass(found, Settings) else {}
+def _block(kind: str, name: str, component: type, *, in_shared_file: bool) -> dict[str, Any]:
+    of_file, of_class = sys.modules[component.__module__].__doc__, component.__doc__
+    text = (of_class if in_shared_file else of_file or of_class) or ""
+    options = options_of(component) if issubclass(component, Settings) else {}
     if kind == "task":
-        side = getattr(found, SIDE_KEY, "left")
+        side = getattr(component, SIDE_KEY, "left")
         options[SIDE_KEY] = {"type": "'left' | 'right', or one for each split", "default": side}
     block = {"name": name, "description": text.strip().split("\n")[0], "options": options}
-    if needed := requires(found):
+    if needed := requires(component):
         block["requires"] = list(needed)
-        block["missing"] = {each.name: each.remedy for each in missing(needed)}
+        block["missing"] = {library.name: library.remedy for library in missing(needed)}
     return block
 
 
@@ -154,14 +157,14 @@ def _type_name(annotation: Any) -> str:
     return "null" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
 
 
-def _print_blocks(found: list[dict[str, Any]], key: str) -> None:
+def _print_blocks(listed: list[dict[str, Any]], key: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from services.terminal.screens import Screen
 
     console = Screen(highlight=False, markup=True)
-    for block in found:
+    for block in listed:
         console.print(f"[bold]{escape(block['name'])}[/bold]: {escape(block['description'])}")
         for name in block.get("requires", ()):
             remedy = block["missing"].get(name)

@@ -1,12 +1,12 @@
-"""`whetstone plan [--json] [OVERRIDES]`: print what a run would do, need and read. Nothing is started."""
+"""`whetstone plan [--json] [OVERRIDES]`: print a run's plan, needs and data without starting it."""
 
 from collections.abc import Sequence
 
-from services.plan.as_json import as_json
-from services.plan.plan import make_plan
-from services.plan.screen import show
 from services.terminal.doing import doing
 from services.terminal.visible import visible_json
+from services.training.plan.as_json import as_json
+from services.training.plan.plan import make_plan
+from services.training.plan.screen import show
 
 HELP = """whetstone plan [--json] [KEY=VALUE …]: what whetstone train with the same words would do, and read
 

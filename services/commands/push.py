@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.publishing.publish import is_folder_name, model_of, to_folder, to_hub
+from services.inference.publishing.publish import is_folder_name, model_of, to_folder, to_hub
 from services.runs.nearby import run_at
 from services.terminal.doing import doing
 
@@ -12,7 +12,7 @@ MERGE = "merge=true"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Publish the model, and print where it is.
+    """Publish the model, and print its place.
 
     Raises:
         InputError: RUN is no run's folder, or NAME can't be written.

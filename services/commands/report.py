@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.report.report import write_report
 from services.runs.nearby import run_at
+from services.runs.report.report import write_report
 from services.terminal.doing import doing
 
 
 def run(argv: Sequence[str]) -> int:
-    """Write the report, and print where it is.
+    """Write the report, and print its path.
 
     Raises:
         InputError: RUN is no run's folder; the message lists the runs nearby.

@@ -1,6 +1,6 @@
 """`whetstone reproduce NAME`: run a published table's rows from a pinned recipe, and write a page about it.
 
-recipe ─▶ models and data found ─▶ plan ─▶ checks ─▶ `whetstone train` for each row and seed that is not done
+recipe ─▶ models and data found ─▶ plan ─▶ checks ─▶ `whetstone train` for each unfinished row and seed
                                                         └─ after each: reproduction.html and .md
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from contracts.errors import InputError
 from services.terminal.doing import doing
+from services.terminal.options import names_in, seeds_in
 
 EPILOG = """The same command continues after an interruption; finished rows stay.
 
@@ -36,67 +37,66 @@ def run(argv: Sequence[str]) -> int:
     if arguments.json:
         raise InputError(f"{arguments.recipe} --json: expected --list --json, which names the recipes")
     with doing("reading the recipe"):
-        from services.reproduction.checks import check
-        from services.reproduction.page import write_page
-        from services.reproduction.places import find_places
-        from services.reproduction.plan import SMALL_SEEDS, Asked, needed, plan
-        from services.reproduction.recipe import read_recipe
-        from services.reproduction.running import run_all
-        from services.reproduction.stand_ins import small_places
         from services.runs.claim import make_writable
+        from services.studies.reproduction.checks import check
+        from services.studies.reproduction.page import write_page
+        from services.studies.reproduction.places import find_places
+        from services.studies.reproduction.plan import SMALL_SEEDS, Asked, needed, plan
+        from services.studies.reproduction.recipe import read_recipe
+        from services.studies.reproduction.running import run_all
+        from services.studies.reproduction.stand_ins import small_places
 
         recipe = read_recipe(arguments.recipe)
         default = f"runs/reproduce/{recipe.name}{'-small' if arguments.small else ''}"
         seeds = SMALL_SEEDS if arguments.small else recipe.seeds
-        asked = Asked(
+        request = Asked(
             Path(arguments.out or default).absolute(),
-            seeds if arguments.seeds is None else _seeds(arguments.seeds),
-            [name.strip() for name in arguments.rows.split(",") if name.strip()],
+            seeds if arguments.seeds is None else seeds_in(arguments.seeds),
+            names_in(arguments.rows),
             arguments.overrides,
             arguments.small,
         )
-    models, data = (Path(each) if each else None for each in (arguments.models, arguments.data))
-    make_writable(asked.out)
+    models, data = (Path(folder) if folder else None for folder in (arguments.models, arguments.data))
+    make_writable(request.out)
     with doing("looking for models and data"):
-        if asked.small:
-            places = small_places(recipe, data, asked.out / "stand-ins")
+        if request.small:
+            places = small_places(recipe, data, request.out / "stand-ins")
         else:
-            places = find_places(recipe, models, data, () if arguments.page else needed(recipe, asked))
+            places = find_places(recipe, models, data, () if arguments.page else needed(recipe, request))
     with doing("checking the rows"):
-        steps, shown = plan(recipe, asked, places), plan(recipe, replace(asked, rows=()), places)
+        steps, shown = plan(recipe, request, places), plan(recipe, replace(request, rows=()), places)
         check(shown)
-    code = 0 if arguments.page else run_all(steps, lambda: write_page(recipe, asked, shown), here=asked.small)
-    print("page     ", *write_page(recipe, asked, shown))
+    code = (
+        0
+        if arguments.page
+        else run_all(steps, lambda: write_page(recipe, request, shown), here=request.small)
+    )
+    print("page     ", *write_page(recipe, request, shown))
     return code
 
 
 def _list(*, as_json: bool) -> int:
     from rich.table import Table
 
-    from services.reproduction.recipe import read_recipe, recipe_names
+    from services.studies.reproduction.recipe import read_recipe, recipe_names
     from services.terminal.screens import Screen
 
     recipes = {name: read_recipe(name) for name in recipe_names()}
     if as_json:
         words = ("title", "paper", "seeds", "hardware", "hours")
         listed = [
-            {"name": name, "rows": list(each.rows)} | {word: getattr(each, word) for word in words}
-            for name, each in recipes.items()
+            {"name": name, "rows": list(recipe.rows)} | {word: getattr(recipe, word) for word in words}
+            for name, recipe in recipes.items()
         ]
         print(json.dumps(listed, indent=1, ensure_ascii=False))
         return 0
     table = Table("recipe", "what", "rows", "seeds", "hardware", "expected hours", title_justify="left")
-    for name, each in recipes.items():
-        table.add_row(name, each.title, str(len(each.rows)), str(len(each.seeds)), each.hardware, each.hours)
+    for name, recipe in recipes.items():
+        table.add_row(
+            name, recipe.title, str(len(recipe.rows)), str(len(recipe.seeds)), recipe.hardware, recipe.hours
+        )
     Screen(highlight=False).print(table)
     return 0
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds {text}: expected whole numbers, such as 0,1,2") from None
 
 
 def _parser() -> argparse.ArgumentParser:

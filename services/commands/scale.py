@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.errors import InputError
-from services.generation.run_model import at_least
 from services.runs.nearby import run_at
 from services.terminal.doing import doing
+from services.terminal.options import at_least
 
 WORKERS = "workers="
 
 
 def run(argv: Sequence[str]) -> int:
-    """Scale, and wait until it is done. Return the exit code.
+    """Scale, and wait for the result. Return the exit code.
 
     Raises:
         InputError: nothing runs here, no reward has this label, the reward scales by itself, or --metric
             was given for workers.
-        RunError: that many workers can't start.
+        RunError: some workers can't start.
         DeadlineExceeded: replicas or workers do not come up in time.
     """
     arguments = _parser().parse_args(argv)
     if arguments.number.startswith(WORKERS):
         if arguments.metric:
             raise InputError(
-                f"--metric with {arguments.number}: a run's workers are no metric's; leave out --metric, "
-                "or give the metric's label and a number, such as rouge 2 --metric"
+                f"--metric with {arguments.number}: --metric does not apply to workers; leave out --metric, "
+                "or name a metric and its number of replicas, such as rouge 2 --metric"
             )
         _scale_workers(Path(arguments.what), _count(arguments.number), arguments.timeout)
     else:
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _scale_workers(folder: Path, num_workers: int, timeout_s: float) -> None:
-    from services.loop.scaling import ask
+    from services.training.loop.scaling import ask
 
     ask(run_at(folder).path.absolute(), num_workers, timeout_s)
     print(f"{folder}: {num_workers} rollout workers up")
@@ -56,8 +56,8 @@ def _scale_replicas(kind: str, label: str, replicas: int, timeout_s: float) -> N
 def _warn_if_open(address: str) -> None:
     from services.cluster.open_cluster import warning_if_open
 
-    if told := warning_if_open(address):
-        print(f"warning: {told}", file=sys.stderr)
+    if warning := warning_if_open(address):
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _number(text: str) -> str:

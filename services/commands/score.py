@@ -11,8 +11,8 @@ from typing import Any
 
 from contracts.errors import InputError
 from contracts.scores import MetricValue
-from services.grading.sample_files import read_samples
-from services.grading.values import Scored, check_needs, find_grader, metric_values, reward_values
+from services.inference.grading.sample_files import read_samples
+from services.inference.grading.values import Scored, check_needs, find_grader, metric_values, reward_values
 from services.terminal.doing import doing
 
 
@@ -23,7 +23,7 @@ def run(argv: Sequence[str]) -> int:
         InputError: a name or option is unknown, a file can't be used, or a sample can't be scored.
     """
     arguments = _parser().parse_args(argv)
-    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the values alone, and a grader may print
+    with contextlib.redirect_stdout(sys.stderr):  # only values go to stdout, and a grader may print
         scored = _scored(arguments)
     if arguments.json:
         shown: dict[str, Any] = {k: {"corpus": v.corpus, "rows": v.rows} for k, v in scored.values.items()}
@@ -68,11 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _options(given: Sequence[str]) -> dict[str, Any]:
+def _options(texts: Sequence[str]) -> dict[str, Any]:
     import yaml  # types values as configuration files do: 3 is a number, true a boolean
 
     options = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"--option {text}: expected KEY=VALUE, such as min_tokens=10")

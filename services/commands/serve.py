@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from contracts.network.access import check_exposure, token_of
 from reward_servers.part_checks import check_at_hand, check_parts
-from services.grading.http_service import check_port, serve
-from services.grading.served import chosen, settings_from
+from services.inference.grading.http_service import check_port, serve
+from services.inference.grading.served import chosen, settings_from
 
 
 def run(argv: Sequence[str]) -> int:
@@ -23,9 +23,9 @@ def run(argv: Sequence[str]) -> int:
     settings.check_labels([part.label for part in (*rewards, *metrics)])
     token = token_of()
     check_exposure(settings.http_host, token)
-    for kind, found in (("reward", rewards), ("metric", metrics)):
-        check_parts(kind, found)
-        check_at_hand(kind, found)
+    for kind, parts in (("reward", rewards), ("metric", metrics)):
+        check_parts(kind, parts)
+        check_at_hand(kind, parts)
     check_port(settings)
     serve(rewards, metrics, settings, token)
     return 0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from contracts.errors import InputError
 from services.cluster.job_actions import print_logs, print_status, start, stop, stop_all
-from services.preflight.checks.job_checks import check_job
 from services.terminal.doing import doing
+from services.training.preflight.checks.job_checks import check_job
 
 if TYPE_CHECKING:
     from services.cluster.jobs import Jobs
@@ -20,10 +20,10 @@ DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Submit a run, or do the action of the first word. Return the run's exit code if it is waited for.
+    """Submit a run, or do the first word's action. With a wait, return the run's exit code.
 
     Raises:
-        InputError: the run's configuration is wrong, there is no cluster, or it has no such job.
+        InputError: the run's configuration is wrong, or no cluster or job was found.
     """
     arguments = _parser().parse_intermixed_args(list(argv))
     words: list[str] = arguments.words
@@ -77,9 +77,9 @@ def _submit(overrides: list[str], arguments: argparse.Namespace) -> int:
 
 
 def _resume(jobs: "Jobs", id: str, more: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Start the command of job `id` again; the new run continues in the folder of the old one.
+    """Start the command of job `id` again; the new run continues in the old one's folder.
 
-    The overrides `more` come after those of the job, and win over them. Return the exit code.
+    The overrides `more` follow the job's overrides and replace them. Return the exit code.
     """
     job = jobs.get(id)
     if not job.is_over:

@@ -1,4 +1,4 @@
-"""`whetstone train [OVERRIDES]`: train one model, or with -m a sweep; --timeline keeps a trace of it."""
+"""`whetstone train [OVERRIDES]`: train one model, or with -m a sweep; --timeline keeps a trace."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def run(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         return print_help(arguments)
     if {"-m", "--multirun"} & set(arguments):
-        from services.train.sweep import sweep
+        from services.training.train.sweep import sweep
 
         if timeline.is_on():
             raise InputError(
@@ -29,6 +29,6 @@ def run(argv: Sequence[str]) -> int:
         return sweep([argument for argument in arguments if argument not in ("-m", "--multirun")])
     with doing("reading the configuration"):
         settings = run_settings(arguments)
-    from services.train.train import train
+    from services.training.train.train import train
 
     return train(settings)

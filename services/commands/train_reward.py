@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from services.reward_training.settings import print_help, settings_from
-from services.reward_training.train_reward import train_reward
+from services.training.reward_training.settings import print_help, settings_from
+from services.training.reward_training.train_reward import train_reward
 
 
 def run(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`whetstone watch RUN`: follow a run's episodes as they come."""
+"""`whetstone watch RUN`: follow a run's episodes in the terminal or in a browser."""
 
 import argparse
 import json
@@ -12,37 +12,56 @@ from contracts.errors import InputError
 from services.runs.claim import is_held
 from services.runs.folder import RunFolder
 from services.runs.nearby import run_at
+from services.terminal.doing import doing
+from services.terminal.options import add_address, token_in
 
-LOOK_S = 0.5  # between two looks at the file
+PORT = 8011
+LOOK_S = 0.5  # time between two reads of the file
 ALL = 2**31
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the last episodes, and then each one that comes, until the run ends.
+    """Print the last episodes and each new one until the run ends; or serve their page.
 
     Raises:
-        InputError: RUN is no run's folder, or has no episodes.
+        InputError: RUN is no run's folder, or has no episodes; the page's address can't or must not be used.
     """
     parser = argparse.ArgumentParser(prog="whetstone watch", description=__doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, such as runs/NAME")
     parser.add_argument("--last", type=int, default=1, metavar="N", help="episodes to begin with (1)")
     parser.add_argument("--split", choices=("train", "validation", "test"), help="only episodes of a split")
     parser.add_argument("--whole", action="store_true", help="all turns of a long episode")
+    web = parser.add_argument_group("in a browser")
+    web.add_argument("--web", action="store_true", help="serve a page with all episodes, until Ctrl-C")
+    add_address(web, PORT)
     arguments = parser.parse_args(argv)
+    if arguments.web:
+        return _serve(run_at(arguments.run), arguments)
     if arguments.last < 0:
         raise InputError(f"--last={arguments.last}: expected a number of episodes, 0 or more")
     folder = run_at(arguments.run)
     if not folder.episodes.exists() and not is_held(folder.path):
         raise InputError(
             f"{arguments.run} has no episodes: it ran without an environment of several turns, or before its "
-            f"episodes were kept; `whetstone report {arguments.run}` shows its texts"
+            f"episodes were kept; `whetstone watch {arguments.run} --web` shows a run of single answers, "
+            f"`whetstone report {arguments.run}` its evaluations"
         )
     _print(folder, arguments)
     return 0
 
 
+def _serve(folder: RunFolder, arguments: argparse.Namespace) -> int:
+    with doing("loading the web server"):
+        from services.runs.report.live_page import live_app
+        from services.terminal.web_pages import listen, serve_pages
+
+    with listen(arguments.host, arguments.port, token_in(arguments)) as door:
+        serve_pages(door, live_app(folder, door.host, door.token))
+    return 0
+
+
 def _print(folder: RunFolder, arguments: argparse.Namespace) -> None:
-    from services.report.terminal import episode_view
+    from services.runs.report.terminal import episode_view
     from services.terminal.screens import Screen
 
     console = Screen(highlight=False)
@@ -53,12 +72,12 @@ def _print(folder: RunFolder, arguments: argparse.Namespace) -> None:
 
 
 def episodes(folder: RunFolder, last: int, split: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the last episodes that are there, and then each that comes, until the run has ended."""
+    """Yield the last episodes, and then each new one until the run has ended."""
     lines = Lines(folder.episodes)
     while True:
-        is_over = not is_held(folder.path)  # asked first, so that nothing written before the end is missed
-        found = [row for row in lines.new() if split in (None, row.get("split"))]
-        yield from found[max(0, len(found) - last) :]
+        is_over = not is_held(folder.path)  # ask before reading, so that no late line is missed
+        rows = [row for row in lines.new() if split in (None, row.get("split"))]
+        yield from rows[max(0, len(rows) - last) :]
         last = ALL
         if is_over:
             return
@@ -66,18 +85,18 @@ def episodes(folder: RunFolder, last: int, split: str | None = None) -> Iterator
 
 
 class Lines:
-    """Reader of a JSON Lines file that grows, and that may be replaced by one with its newer half."""
+    """Reader of a growing JSON Lines file, which its newer half may replace."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._place = file, 0
         self._node: int | None = None
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the whole lines since the last call; a line that is no JSON object is left out."""
+        """Return the whole lines since the last call, without lines that are no JSON object."""
         try:
             with self._file.open("rb") as opened:
                 node = os.fstat(opened.fileno()).st_ino
-                if self._node not in (None, node):  # what the new file holds was read from the old one
+                if self._node not in (None, node):  # the old file already held these lines
                     self._place = opened.seek(0, os.SEEK_END)
                 self._node = node
                 opened.seek(self._place)

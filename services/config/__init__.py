@@ -1,1 +1,1 @@
-"""The settings of a run: compose conf/ and the command line, type the keys, check them against each other."""
+"""Settings of a run: YAML and overrides, typed and checked."""

@@ -10,7 +10,7 @@ Strategy = Literal["none", "pack", "spread", "strict_spread"]
 
 
 def _whole_above_one(count: float) -> float:
-    """Refuse a fraction above one GPU: Ray assigns a share of one, or whole ones."""
+    """Reject a fraction above one GPU. Ray assigns a share of one GPU, or whole GPUs."""
     if count > 1 and count != int(count):
         raise ValueError("expected a share of a GPU, such as 0.5, or a whole number of them")
     return count
@@ -20,16 +20,16 @@ Gpus = Annotated[float, Field(ge=0), AfterValidator(_whole_above_one)]
 
 
 class ClusterSettings(Settings):
-    """Reservations in Ray. They decide where a process runs; they do not limit what it uses there."""
+    """Reservations in Ray. They decide where a process runs, but do not limit its use of the node."""
 
     # GPUs of each learner process. Set both learner_gpus and worker_gpus, or neither. None: all processes
-    # get equal shares of the GPUs at hand
+    # get equal shares of the available GPUs
     learner_gpus: Gpus | None = None
     worker_gpus: Gpus | None = None  # GPUs of each worker; see learner_gpus
-    learner_cpus: float = Field(default=0.0, ge=0)  # 0 fits anywhere: threads share a machine's cores
+    learner_cpus: float = Field(default=0.0, ge=0)  # 0 fits anywhere, because threads share cores
     worker_cpus: float = Field(default=0.0, ge=0)  # CPUs that each worker reserves
-    # Nodes of the workers, reserved for all of them at once. pack: few nodes; spread: many nodes;
-    # strict_spread: one node each; none: reserved one by one, wherever there is room
+    # Nodes of the workers, reserved for all workers at once. pack: few nodes; spread: many nodes;
+    # strict_spread: one node for each worker; none: reserve workers one by one, wherever there is room
     strategy: Strategy = "none"
 
     @model_validator(mode="after")

@@ -12,9 +12,9 @@ from learner.algorithms.base import Algorithm
 from learner.algorithms.classes import algorithm_class
 from rollout_workers.environments import ENVIRONMENTS
 from rollout_workers.environments.base import EnvironmentSettings, MakesEnvironments
-from services.tasks import TASKS
-from services.tasks.base import OPTIONAL as TASKS_MORE
-from services.tasks.base import SIDE_KEY, Task
+from services.data.tasks import TASKS
+from services.data.tasks.base import OPTIONAL as TASKS_MORE
+from services.data.tasks.base import SIDE_KEY, Task
 
 # By kind: the built-in components, their required type, and optional types.
 TABLES: Mapping[str, tuple[Mapping[str, str], type, tuple[type, ...]]] = {
@@ -22,12 +22,12 @@ TABLES: Mapping[str, tuple[Mapping[str, str], type, tuple[type, ...]]] = {
     "task": (TASKS, Task, TASKS_MORE),
     "environment": (ENVIRONMENTS, MakesEnvironments, (EnvironmentSettings,)),
 }
-# Options that the run takes out before the class sees the rest; messages list them too.
+# Options that belong to the run, not to the class. Messages list these, too.
 OF_THE_RUN: Mapping[str, tuple[str, ...]] = {"task": (SIDE_KEY,)}
 
 
 def component(value: Any, info: ValidationInfo) -> Any:
-    """Build the algorithm, task or environment that a name or `{"name": …, **options}` asks for.
+    """Build the algorithm, task or environment from a name or from `{"name": …, **options}`.
 
     Raises:
         InputError: the name is unknown, an option is wrong, or the environment does not fit the task.
@@ -37,18 +37,18 @@ def component(value: Any, info: ValidationInfo) -> Any:
     name, options = name_and_options(value, kind)
     if kind == "algorithm":
         algorithm_class(name)  # its message says more than a list of missing methods
-    found = create(kind, name, options, table, protocol, optional, known=OF_THE_RUN.get(kind, ()))
+    made = create(kind, name, options, table, protocol, optional, known=OF_THE_RUN.get(kind, ()))
     if kind == "environment":
-        _check_environment(name, found, info.data.get("task"))
-    return found
+        _check_environment(name, made, info.data.get("task"))
+    return made
 
 
-def _check_environment(name: str, found: Any, task: Any) -> None:
-    """Refuse what is no environment, and a built-in one that can't play the task's prompts."""
-    if not isinstance(found, EnvironmentSettings):
+def _check_environment(name: str, environment: Any, task: Any) -> None:
+    """Reject a value that is not an environment, and a built-in one that can't play the task's prompts."""
+    if not isinstance(environment, EnvironmentSettings):
         raise InputError(
-            f"environment={name}: {type(found).__name__} is no environment: expected a class that extends "
-            f"whetstone.EnvironmentSettings"
+            f"environment={name}: {type(environment).__name__} is not an environment: expected a class that "
+            f"extends whetstone.EnvironmentSettings"
         )
     needed = getattr(task, "needs_environment", None)
     if needed is not None and name in ENVIRONMENTS and name != needed:
@@ -70,5 +70,5 @@ def name_and_options(value: Any, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def our_name(name: str, kind: str) -> str:
-    """Return our name of an algorithm that others call otherwise."""
+    """Return Whetstone's name of an algorithm that has other names elsewhere."""
     return SYNONYMS.get(name, name) if kind == "algorithm" else name

@@ -10,7 +10,7 @@
     reward.LABEL.OPTION=VALUE                    set an option of the reward with that label or name
     a.b=VALUE                                    set an option, in Hydra's grammar of values
 
-Unknown group choices are refused here; unknown keys, when `RunSettings` types the tree.
+Unknown group choices are rejected here. `RunSettings` rejects unknown keys.
 """
 
 import re
@@ -44,17 +44,17 @@ from services.config.settings import RunSettings
 from services.runs.claim import flatten
 
 CONF = Path(conf.__file__).parent
-# Choosing another of these on the command line drops the options of the former one.
+# If the command line chooses another of these, the former one's options are dropped.
 COMPONENTS = ("algorithm", "task", "environment")
 GROUPS = (*COMPONENTS, "model", "cluster", "experiment")
-BARE = {"data": "folder", "curriculum": "by"}  # the option that a value without a name sets
-HINTS = {  # by a required key's end
+BARE = {"data": "folder", "curriculum": "by"}  # option that a bare value sets
+HINTS = {  # hints by the end of a required key
     "model.path": "FOLDER, in Hugging Face format, or a hub name",
     ".corpus": 'FILE.jsonl, in JSON Lines with a {"text": …} for each training reply',
 }
-REPLACED = ("reward", "metrics")  # a new value replaces the old one: options of another reward are not kept
+REPLACED = ("reward", "metrics")  # a new value replaces the old one with its options
 
-for _group, (_table, *_) in TABLES.items():  # what the command line and `override /task: NAME` may choose
+for _group, (_table, *_) in TABLES.items():  # choices for the command line and `override /task: NAME`
     for _name in _table:
         ConfigStore.instance().store(_name, {"name": _name}, group=_group)
 for _name, _ours in SYNONYMS.items():
@@ -77,7 +77,7 @@ HELP_WIDTH, INDENT = 100, 15
 
 
 def run_settings(overrides: list[str]) -> RunSettings:
-    """Return the settings that `whetstone train OVERRIDES` asks for.
+    """Return the settings of `whetstone train OVERRIDES`.
 
     Raises:
         InputError: a key is unknown, missing, or of the wrong type or range, or the files do not compose.
@@ -95,7 +95,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
     Example: `compose(["algorithm=ppo", "model.path=gpt2"])["algorithm"] == {"name": "ppo"}`
 
     Raises:
-        InputError: an override is no `key=value`, a group has no such choice, or a value does not resolve.
+        InputError: an override is not `key=value`, a group has no such choice, or a value does not resolve.
     """
     choices, values = _sorted_out([parse(text) for text in overrides])
     try:
@@ -120,7 +120,7 @@ def compose(overrides: list[str]) -> dict[str, Any]:
 
 
 def experiment(name: str) -> DictConfig:
-    """Return an experiment's configuration over the defaults of every run; open values are `???`.
+    """Return an experiment's configuration, merged over the defaults of every run; open values are `???`.
 
     Raises:
         InputError: there is no such experiment, or its file is wrong.
@@ -133,20 +133,20 @@ def experiment(name: str) -> DictConfig:
 
 
 def files_of(overrides: list[str]) -> list[Path]:
-    """Return the YAML files that these overrides and their experiment build on; a later one wins."""
-    asked, _ = _sorted_out([parse(text) for text in overrides])
-    with _files(asked) as files:
+    """Return the YAML files that these overrides and their experiment use; later files win."""
+    choices, _ = _sorted_out([parse(text) for text in overrides])
+    with _files(choices) as files:
         places = layers(CONF, files)
-    found = [file_of(CONF, place, asked.get("experiment", "")) for place in places]
-    return [file for file in found if file.is_file()]  # an algorithm, task or environment has none
+    paths = [file_of(CONF, place, choices.get("experiment", "")) for place in places]
+    return [file for file in paths if file.is_file()]  # algorithms, tasks and environments have no file
 
 
 def _of_files(choices: dict[str, str]) -> DictConfig:
     with _files(choices) as files:
         tree = _composed(files)
-        if own := choices.get("experiment"):
-            found = [layer for layer in layers(CONF, files) if layer.startswith("experiment/")]
-            forget_replaced_models(tree, [said(CONF, layer, own) for layer in found])
+        if chosen := choices.get("experiment"):
+            of_experiments = [layer for layer in layers(CONF, files) if layer.startswith("experiment/")]
+            forget_replaced_models(tree, [said(CONF, layer, chosen) for layer in of_experiments])
     return tree
 
 
@@ -167,14 +167,16 @@ def print_help(_argv: list[str]) -> int:
 
 
 def _group_help(group: str) -> str:
-    """Return a group's choices, in lines that a screen has room for."""
+    """Return a group's choices, wrapped to the screen's width."""
     names = choices_of(group)
-    told = ", ".join(names)
-    if group == "experiment":  # more than a screen
-        own = sorted(path.stem for path in (CONF / group).glob(f"*{SUFFIX}"))
-        told = f"{', '.join(own)}, and {len(names) - len(own)} published ones, TASK_ALGORITHM; or FILE.yaml"
+    text = ", ".join(names)
+    if group == "experiment":  # too many for a screen
+        files = sorted(path.stem for path in (CONF / group).glob(f"*{SUFFIX}"))
+        text = (
+            f"{', '.join(files)}, and {len(names) - len(files)} published ones, TASK_ALGORITHM; or FILE.yaml"
+        )
     start = f"  {group + '=':<{INDENT - 2}}"
-    return textwrap.fill(told, _help_width(), initial_indent=start, subsequent_indent=" " * INDENT)
+    return textwrap.fill(text, _help_width(), initial_indent=start, subsequent_indent=" " * INDENT)
 
 
 def _help_width() -> int:
@@ -182,7 +184,7 @@ def _help_width() -> int:
 
 
 def choices_of(group: str) -> list[str]:
-    """Return the names that a configuration group may choose, sorted."""
+    """Return the names of a configuration group's choices, sorted."""
     if group in TABLES:
         return sorted(TABLES[group][0])
     files = {path.stem for path in (CONF / group).glob(f"*{SUFFIX}")}
@@ -190,7 +192,7 @@ def choices_of(group: str) -> list[str]:
 
 
 def _sorted_out(overrides: list[Override]) -> tuple[dict[str, str], list[Override]]:
-    """Split overrides into the file that each group takes, and the options to set."""
+    """Split overrides into the chosen file of each group, and the options to set."""
     choices, values = {}, []
     for override in overrides:
         if override.is_sweep_override():
@@ -212,21 +214,21 @@ def _sorted_out(overrides: list[Override]) -> tuple[dict[str, str], list[Overrid
 def _files(choices: dict[str, str]) -> Iterator[list[str]]:
     """Yield Hydra's overrides for the chosen files.
 
-    Hydra searches one more, temporary folder. It holds the user's own experiment under a reserved name, and
-    the matrix experiments that are chosen or that the user's file names.
+    Hydra also searches a temporary folder. The folder holds the user's own experiment under a reserved name,
+    and the matrix experiments that are chosen or that the user's file names.
     """
     files = {group: name for group, name in choices.items() if group not in COMPONENTS}
     chosen = files.get("experiment", "null")
     if chosen == "null":
         yield [f"{group}={name}" for group, name in files.items()]
         return
-    own = Path(chosen) if chosen.endswith(SUFFIX) else None
+    file = Path(chosen) if chosen.endswith(SUFFIX) else None
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "experiment"
         place.mkdir()
-        lay_into(place, CONF, chosen if own is None else own.read_text())
-        if own is not None:
-            shutil.copyfile(own, place / f"{OWN}{SUFFIX}")
+        lay_into(place, CONF, chosen if file is None else file.read_text())
+        if file is not None:
+            shutil.copyfile(file, place / f"{OWN}{SUFFIX}")
             files["experiment"] = OWN
         yield [f"{group}={name}" for group, name in files.items()] + [f'hydra.searchpath=["file://{folder}"]']
 
@@ -250,7 +252,7 @@ def _check_choice(group: str, name: str) -> None:
 
 
 def _choose(tree: DictConfig, group: str, name: str) -> None:
-    """Choose an algorithm, task or environment; the one already there keeps its options."""
+    """Choose an algorithm, task or environment. If it is already chosen, keep its options."""
     if tree[group].name != name:
         tree[group] = {"name": name}
 
@@ -260,30 +262,32 @@ def _take_from_data(tree: DictConfig, named: Collection[str]) -> None:
         return
     from services.config.data_task import take_from_data  # imports pyarrow
 
-    (default,) = (each["task"] for each in OmegaConf.load(CONF / "train.yaml").defaults if "task" in each)
+    (default,) = (
+        choice["task"] for choice in OmegaConf.load(CONF / "train.yaml").defaults if "task" in choice
+    )
     take_from_data(tree, named, default)
 
 
-def _forget_the_tokenizer(tree: DictConfig, given: Collection[str]) -> None:
-    """Drop an experiment's tokenizer and revision where the command line gives only another `model.path`.
+def _forget_the_tokenizer(tree: DictConfig, keys: Collection[str]) -> None:
+    """Drop an experiment's tokenizer and revision if the command line sets only another `model.path`.
 
-    They belong to the experiment's model: another model brings its own.
+    They belong to the experiment's model, and another model has its own.
     """
-    if "model.path" not in given or "model" in given:
+    if "model.path" not in keys or "model" in keys:
         return
     for key in ("tokenizer", "revision"):
-        if f"model.{key}" not in given and tree.get("model") is not None:
+        if f"model.{key}" not in keys and tree.get("model") is not None:
             tree.model.pop(key, None)
 
 
-def _count_in_iterations(tree: DictConfig, asked: Collection[str]) -> None:
-    """Let a number of iterations on the command line win over an experiment's number of epochs."""
+def _count_in_iterations(tree: DictConfig, keys: Collection[str]) -> None:
+    """Let `iterations` on the command line win over an experiment's number of epochs."""
     data = tree.get("data")
     if not OmegaConf.is_dict(data):
         return
-    if "evaluate_every" in asked or "iterations" in asked:
+    if "evaluate_every" in keys or "iterations" in keys:
         data.pop("evaluations_per_epoch", None)
-    if "iterations" in asked:
+    if "iterations" in keys:
         data.pop("num_epochs", None)
 
 
@@ -306,7 +310,7 @@ def _set(tree: DictConfig, override: Override) -> None:
 
 
 def _spell_out(tree: DictConfig, key: str) -> None:
-    """Make mappings of the bare values above a key, here or in an experiment: a mapping can take options."""
+    """Turn bare values above a key into mappings, which can take options."""
     path = key.split(".")
     depth, option = 1, {**BARE, **dict.fromkeys(REPLACED, "name")}.get(path[0])
     if path[:2] == ["task", "parts"]:
@@ -319,7 +323,7 @@ def _spell_out(tree: DictConfig, key: str) -> None:
 def set_in_list(tree: DictConfig, override: Override) -> bool:
     """Set an option of one entry in a list of rewards or metrics, such as `reward.fluency.model=…`.
 
-    Return False where the override is of another kind.
+    Return False if the override is of another kind.
 
     Raises:
         InputError: no entry of the list has this label or name.
@@ -342,7 +346,7 @@ def set_in_list(tree: DictConfig, override: Override) -> bool:
 
 
 def refuse_missing(tree: DictConfig) -> None:
-    """Raise InputError where the tree has required keys without a value."""
+    """Raise InputError if the tree has required keys without a value."""
     missing = sorted(_by_label(tree, key) for key in OmegaConf.missing_keys(tree))
     if missing:
         hints = [next((hint for end, hint in HINTS.items() if k.endswith(end)), "…") for k in missing]
@@ -354,7 +358,7 @@ def refuse_missing(tree: DictConfig) -> None:
 
 
 def _by_label(tree: DictConfig, key: str) -> str:
-    """Return the key with a label in place of an entry's number: reward[3].corpus, as it can be given."""
+    """Return the key with a label instead of an entry's number: reward[3].corpus, as a user can type it."""
     if (place := re.fullmatch(r"(\w+)\[(\d+)\](\..+)", key)) is None:
         return key
     part = tree[place[1]][int(place[2])]

@@ -1,4 +1,4 @@
-"""Settings under `data.`: the responses that a run trains on, annotated or as rows, and how much of them."""
+"""Settings under `data.`: the responses that a run trains on, as rows or as an annotation."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +15,9 @@ from pydantic import (
 
 from reward_servers.part_checks import check_parts
 from reward_servers.settings import Part, parts
-from services.annotated.parts import MANIFEST
-from services.annotated.row_columns import NAMED, ResponseData
 from services.config.value_stage import ValueStage
+from services.data.annotated.parts import MANIFEST
+from services.data.annotated.row_columns import NAMED, ResponseData
 
 RankBy = Literal["reward", "order"]
 
@@ -29,17 +29,17 @@ class DataSettings(ResponseData):
     `train.jsonl`, is `DataSettings(files="pairs")`.
     """
 
-    folder: str | None = None  # that `whetstone annotate` wrote, in place of `files` or `path`
+    folder: str | None = None  # an annotation by `whetstone annotate`, instead of `files` or `path`
     share: float | None = Field(default=None, gt=0, lt=1)  # share of each batch that comes from the data
-    num_epochs: int | None = Field(default=None, ge=1)  # passes over the data, in place of `iterations`
+    num_epochs: int | None = Field(default=None, ge=1)  # passes over the data, instead of `iterations`
     # Annotated rewards with new weights; None: the weights of the annotation
     reward: tuple[Part, ...] | None = None
     num_responses: int = Field(default=2, ge=2)  # responses per prompt, for algorithms that compare them
     rank_by: RankBy = "reward"  # order: the data set's own order, the best response first
-    # Evaluations in each pass over the data, in place of `evaluate_every`
+    # Evaluations in each pass over the data, instead of `evaluate_every`
     evaluations_per_epoch: int | None = Field(default=None, ge=1)
-    # How values are learned: by a run from rows, or by `whetstone annotate experiment=…`. A run on an
-    # annotation warns where its values differ
+    # How to learn values: in a run on rows, or in `whetstone annotate experiment=…`. A run on an annotation
+    # warns if its values differ
     value: ValueStage | None = None
 
     @field_validator("reward", mode="before")
@@ -47,19 +47,19 @@ class DataSettings(ResponseData):
     def _parts(cls, value: Any) -> tuple[Part, ...] | None:
         if value is None:
             return None
-        found = parts(value, "data.reward")
-        check_parts("reward", found)
-        return found
+        rewards = parts(value, "data.reward")
+        check_parts("reward", rewards)
+        return rewards
 
     @model_validator(mode="before")
     @classmethod
-    def _rows_or_annotation(cls, given: Any) -> Any:
-        """Take a folder without an annotation, or a file, as rows."""
-        if not isinstance(given, Mapping) or not isinstance(folder := given.get("folder"), str):
-            return given
-        if given.get("files") or not holds_rows(folder):
-            return given
-        return {**{key: value for key, value in given.items() if key != "folder"}, "files": folder}
+    def _rows_or_annotation(cls, section: Any) -> Any:
+        """Treat a file, or a folder without an annotation, as rows."""
+        if not isinstance(section, Mapping) or not isinstance(folder := section.get("folder"), str):
+            return section
+        if section.get("files") or not holds_rows(folder):
+            return section
+        return {**{key: value for key, value in section.items() if key != "folder"}, "files": folder}
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -72,25 +72,25 @@ class DataSettings(ResponseData):
             )
         if self.has_rows and self.reward is not None:
             raise ValueError(
-                "data.reward= gives rewards of an annotation new weights, and these are rows: "
-                "reward= scores them"
+                "data.reward= gives an annotation's rewards new weights, but these are rows: "
+                "score them with reward="
             )
         return self
 
     @property
     def has_rows(self) -> bool:
-        """Tell whether it names rows, which nobody has annotated."""
+        """Tell whether the source is rows without an annotation."""
         return self.folder is None
 
     @property
     def annotation(self) -> Path:
-        """The folder of the annotation that it names."""
+        """Folder of the annotation."""
         assert self.folder is not None, "rows have no annotation yet"
         return Path(self.folder)
 
     @property
     def source(self) -> str:
-        """The source in the words of the command line. Example: `data.files=pairs`"""
+        """Source in the words of the command line. Example: `data.files=pairs`"""
         if self.folder is not None:
             return f"data={self.folder}"
         return f"data.path={self.path}" if self.path else f"data.files={self.files}"
@@ -111,7 +111,7 @@ class DataSettings(ResponseData):
 
     @model_serializer(mode="wrap")
     def _without_columns_nobody_named(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out columns that were not named, so that a run's configuration finds the same ones again."""
+        """Leave out columns that were not set, so that a resumed run detects them again."""
         plain: dict[str, Any] = serialize(self)
         return {
             key: value for key, value in plain.items() if key not in NAMED or key in self.model_fields_set
@@ -129,4 +129,4 @@ def holds_rows(place: str) -> bool:
     path = Path(place)
     if not path.is_dir():
         return path.is_file()
-    return not (path / MANIFEST).exists() and any(not each.name.startswith(".") for each in path.iterdir())
+    return not (path / MANIFEST).exists() and any(not file.name.startswith(".") for file in path.iterdir())

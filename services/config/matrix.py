@@ -1,10 +1,10 @@
-"""Read experiments that combine tasks and algorithms: a file in conf/matrix/ holds what they share.
+"""Read experiments that combine tasks and algorithms. A file in conf/matrix/ holds their common options.
 
     shared  <  the task's section  <  the run's section
 
-A run's section overrides that of the run named by `like`. A task's section may add to its runs. An
-experiment is called TASK_RUN, such as `imdb_ppo_on_supervised`. Its name gives its task and algorithm, unless
-`task.name` or `algorithm.name` is set.
+A run's section overrides the section of the run in `like`. A task's section may add to its runs. An
+experiment is called TASK_RUN, for example `imdb_ppo_on_supervised`. Its name gives its task and algorithm,
+unless `task.name` or `algorithm.name` is set.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-FOLDER = "matrix"  # in conf/
+FOLDER = "matrix"  # folder in conf/
 Section = Mapping[str, Any]
 
 
@@ -27,13 +27,13 @@ class MatrixExperiment:
     """
 
     file: Path
-    says: Section  # the content of an experiment's file, `defaults` included
+    says: Section  # content of an experiment's file, including `defaults`
 
 
 @lru_cache(maxsize=1)
 def matrix_experiments(conf: Path) -> Mapping[str, MatrixExperiment]:
     """Return the experiments of all files in conf/matrix/ by name."""
-    found: dict[str, MatrixExperiment] = {}
+    experiments: dict[str, MatrixExperiment] = {}
     for file in sorted((conf / FOLDER).glob("*.yaml")):
         matrix: Any = OmegaConf.to_container(OmegaConf.load(file))
         for task, section in matrix["tasks"].items():
@@ -42,8 +42,8 @@ def matrix_experiments(conf: Path) -> Mapping[str, MatrixExperiment]:
             base = _laid_over(matrix["shared"], of_task)
             for run in runs:
                 says = _experiment(task, run, _laid_over(base, _section(runs, run)))
-                found[f"{task}_{run}"] = MatrixExperiment(file, says)
-    return found
+                experiments[f"{task}_{run}"] = MatrixExperiment(file, says)
+    return experiments
 
 
 def lay_into(folder: Path, conf: Path, text: str) -> None:
@@ -55,13 +55,13 @@ def lay_into(folder: Path, conf: Path, text: str) -> None:
 
 
 def _section(runs: Section, run: str) -> Section:
-    own = dict(runs[run])
-    model = own.pop("like", None)
-    return own if model is None else _laid_over(_section(runs, model), own)
+    section = dict(runs[run])
+    model = section.pop("like", None)
+    return section if model is None else _laid_over(_section(runs, model), section)
 
 
 def _experiment(task: str, run: str, says: Section) -> Section:
-    """Add task and algorithm to the defaults, and a run name where these two do not identify the run."""
+    """Add task and algorithm to the defaults, and a run name if these two do not identify the run."""
     choices, body = {"task": task, "algorithm": run}, dict(says)
     for group in choices:
         body[group] = dict(body.get(group, {}))
@@ -73,7 +73,7 @@ def _experiment(task: str, run: str, says: Section) -> Section:
 
 
 def _laid_over(below: Section, above: Section) -> Section:
-    """Merge nested mappings. Any other value of `above` replaces that of `below`, `???` included."""
+    """Merge nested mappings. Any other value of `above`, including `???`, replaces the value in `below`."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)

@@ -1,4 +1,4 @@
-"""A user's own numbers about each iteration's rollouts, logged beside the run's (OpenRL's `VecInfo`)."""
+"""A user's metrics of each iteration's rollouts, logged with the run's metrics (OpenRL's `VecInfo`)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,25 +7,25 @@ from typing import Any, Protocol, SupportsFloat
 from contracts.components import create
 from contracts.errors import InputError
 from contracts.rollout import Rollout
-from services.tracking.mlflow_run import legal_name
+from services.runs.tracking.mlflow_run import legal_name
 
 
 class Measure(Protocol):
-    """A user's class: created once, called once an iteration, in the order of iterations.
+    """A user's class. One object is created, and called once an iteration, in order.
 
     It may keep state between iterations; a resume loses that state.
     """
 
     def measure(self, rollouts: Sequence[Rollout]) -> Mapping[str, float]:
-        """Return numbers by the names under which they are logged; leave out undefined ones.
+        """Return numbers by the names for the log; leave out undefined ones.
 
-        Example: `{"mine/questions": 0.25}` where one of four scored rollouts ends in "?".
+        Example: `{"mine/questions": 0.25}` if one of four scored rollouts ends in "?".
         """
         ...
 
 
 class Measures:
-    """All measures of a run, from a name, a mapping with a name and options, or a list of those.
+    """All measures of a run, from a name, a mapping with a name and options, or a list of these.
 
     Example: `Measures(["my_module:Questions", {"name": "my_module:Words", "window": 5}])`
 
@@ -33,8 +33,8 @@ class Measures:
         InputError: a class can't be imported, lacks `measure`, or does not take these options.
     """
 
-    def __init__(self, given: Any = ()) -> None:
-        listed = () if given is None else given if isinstance(given, list | tuple) else (given,)
+    def __init__(self, measures: Any = ()) -> None:
+        listed = () if measures is None else measures if isinstance(measures, list | tuple) else (measures,)
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
         for entry in entries:
             if not isinstance(entry, Mapping) or ":" not in str(entry.get("name")):
@@ -49,12 +49,12 @@ class Measures:
         """Return the numbers of all measures for one iteration's scored rollouts.
 
         Args:
-            taken: names that are logged already.
+            taken: names that the run logs already.
 
-        Raises:
-            InputError: a measure raised, or returned anything but finite numbers under free and legal names.
+            Raises:
+            InputError: a measure raised an error, or did not return finite numbers under free, legal names.
         """
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         names = set(taken)
         for entry, measure in zip(self.entries, self._made, strict=True):
             where = f"measure={entry['name']}"
@@ -70,8 +70,8 @@ class Measures:
             for name, value in returned.items():
                 _check_name(where, name, names)
                 names.add(name)
-                found[name] = _number(where, name, value)
-        return found
+                values[name] = finite_number(where, name, value)
+        return values
 
 
 def _made(entry: Mapping[str, Any]) -> Measure:
@@ -88,10 +88,15 @@ def _check_name(where: str, name: Any, taken: set[str]) -> None:
             f"/ between its parts{legal}"
         )
     if name in taken:
-        raise InputError(f"{where}: '{name}' is logged already; expected a name of its own, as mine/{name}")
+        raise InputError(f"{where}: '{name}' is logged already; expected another name, such as mine/{name}")
 
 
-def _number(where: str, name: str, value: Any) -> float:
+def finite_number(where: str, name: str, value: Any) -> float:
+    """Return a user's number as a float.
+
+    Raises:
+        InputError: it is not a number, or not finite.
+    """
     number = float(value) if isinstance(value, SupportsFloat) else math.nan
     if not math.isfinite(number):
         raise InputError(

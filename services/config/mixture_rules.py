@@ -1,4 +1,4 @@
-"""Rules of a mixture: which options its parts take from the run, and what a run with parts can't have."""
+"""Rules of a mixture: options that its parts take from the run, and options that a mixture excludes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +8,15 @@ from learner.algorithms.base import Algorithm
 from reward_servers.part_checks import check_parts
 from reward_servers.settings import Part, parts
 from services.config.data_settings import DataSettings
-from services.tasks.base import SIDE_KEY
-from services.tasks.mixture import TaskMixture
+from services.data.tasks.base import SIDE_KEY
+from services.data.tasks.mixture import TaskMixture
 
-FROM_THE_RUN = ("reward", "metrics", SIDE_KEY)  # options that a part without its own takes from the run
+FROM_THE_RUN = ("reward", "metrics", SIDE_KEY)  # options that a part inherits from the run
 KINDS = {"reward": "reward", "metrics": "metric"}
 
 
 def with_defaults(options: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mixture's options, in which parts take from the run what they leave out.
+    """Return a mixture's options. Parts inherit from the run the options that they leave out.
 
     >>> both = {"a": "dates", "b": {"task": "dates", "reward": "dates"}}
     >>> with_defaults({"parts": both}, {"reward": "length"})["parts"]
@@ -34,73 +34,73 @@ def with_defaults(options: Mapping[str, Any], run: Mapping[str, Any]) -> dict[st
 
 
 def graders_of_parts(
-    key: str, task: TaskMixture, asked: Any, algorithm: Algorithm | None = None
+    key: str, task: TaskMixture, chosen: Any, algorithm: Algorithm | None = None
 ) -> tuple[Part, ...]:
     """Return the rewards or metrics of all parts, each once.
 
     Args:
         key: "reward" or "metrics".
-        asked: the run's own, which parts without their own have taken.
-        algorithm: that learns from rewards, or without any.
+        chosen: the run's graders, which parts without graders inherit.
+        algorithm: algorithm of the run; None: unknown.
 
     Raises:
-        InputError: a part has no reward, two graders have one label, or no part uses the run's own.
+        InputError: a part has no reward, two graders have one label, or no part uses the run's graders.
     """
-    found: dict[str, tuple[str, Part]] = {}
+    by_label: dict[str, tuple[str, Part]] = {}
     for name, part in task.parts.items():
-        own: tuple[Part, ...] = getattr(part, key)
-        if key == "reward" and not own and (algorithm is None or algorithm.traits.earns):
+        of_part: tuple[Part, ...] = getattr(part, key)
+        if key == "reward" and not of_part and (algorithm is None or algorithm.traits.earns):
             raise InputError(
                 f"task.parts.{name}: task={part.options.task} has no default reward; expected "
                 f"task.parts.{name}.reward=NAME, or reward=NAME for all parts"
             )
-        for each in own:
-            other, first = found.setdefault(each.label, (name, each))
-            if first != each:
+        for grader in of_part:
+            other, first = by_label.setdefault(grader.label, (name, grader))
+            if first != grader:
                 raise InputError(
-                    f"task.parts: the {KINDS[key]} '{each.label}' has other options in {other} than in "
-                    f"{name}; give one of them another label: {{name: {each.name}, label: {each.label}2}}"
+                    f"task.parts: the {KINDS[key]} '{grader.label}' has other options in {other} than in "
+                    f"{name}; give one of them another label: {{name: {grader.name}, label: {grader.label}2}}"
                 )
-    graders = tuple(each for _, each in found.values())
-    if unused := [each.label for each in parts(asked or None, key) if each not in graders]:
+    graders = tuple(grader for _, grader in by_label.values())
+    if unused := [grader.label for grader in parts(chosen or None, key) if grader not in graders]:
         raise InputError(
-            f"{key}={unused[0]}: every part of the mixture has its own {key}, so none has this; leave it out"
+            f"{key}={unused[0]}: every part of the mixture sets {key}, so none uses this; leave it out"
         )
     check_parts(KINDS[key], graders)
     return graders
 
 
 def check_generated(algorithm: Algorithm, name: str, data: DataSettings | None) -> None:
-    """Refuse a mixture for an algorithm that learns from annotated data, which has no parts.
+    """Reject a mixture for an algorithm that learns from annotated data, which has no parts.
 
     Raises:
-        ValueError: the mixture can't be learned from.
+        ValueError: the algorithm can't learn from the mixture.
     """
     if data is not None or algorithm.traits.learns_from == "data":
-        given = "" if data is None else f" with {data.source}"
+        with_data = "" if data is None else f" with {data.source}"
         raise ValueError(
-            f"task=mixture: algorithm={name}{given} learns from an annotated data set, which "
+            f"task=mixture: algorithm={name}{with_data} learns from an annotated data set, which "
             f"has no parts; expected an algorithm that generates, without data"
         )
 
 
 def check_answered_once(task: TaskMixture, environment_name: str, *, plays: bool) -> None:
-    """Refuse a mixture whose prompts begin episodes of several turns.
+    """Reject a mixture whose prompts begin episodes of several turns.
 
     Args:
         plays: whether rollouts are episodes of the environment.
 
     Raises:
-        ValueError: with the environment that the run or a part needs.
+        ValueError: the run or a part needs an environment; the message names it.
     """
     if plays:
         raise ValueError(
-            f"task=mixture: prompts of several tasks are answered once, and environment="
+            f"task=mixture: prompts of several tasks are answered once, but environment="
             f"{environment_name} has several turns: leave environment out"
         )
     for name, part in task.parts.items():
         if needed := getattr(part.task, "needs_environment", None):
             raise ValueError(
-                f"task.parts.{name}: task={part.options.task} is played in environment={needed}, and a "
+                f"task.parts.{name}: task={part.options.task} needs environment={needed}, but a "
                 f"mixture's prompts are answered once; expected a task without an environment"
             )

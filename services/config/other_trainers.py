@@ -1,4 +1,4 @@
-"""Names that options have in other trainers, and what Whetstone calls them, for errors about unknown keys.
+"""Names of options in other trainers and in Whetstone, for errors about unknown keys.
 
 Sources: the options of TRL 1.16 (GRPOConfig, DPOConfig, KTOConfig, SFTConfig, ModelConfig), verl
 (ppo_trainer.yaml, commit 01d4d76), OpenRLHF (train_ppo_ray), slime (its scripts), and Hugging Face's
@@ -7,11 +7,12 @@ TrainingArguments.
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
-UNKNOWN = "there is no such option"  # in an error of `contracts.settings`
+UNKNOWN = "there is no such option"  # stands in an error of `contracts.settings`
 
-# The last part of a key, or a whole key: where several trainers agree, one entry serves all. The tables of
-# docs/from-trl.md and docs/from-verl.md must agree with this one.
+# Keys are the last part of an option, or the whole option. If several trainers agree, one entry serves all.
+# The tables of docs/from-trl.md and docs/from-verl.md must agree with this one.
 OURS = {
     # TRL and TrainingArguments: batches and lengths
     "num_generations": "rollout.group_size",
@@ -46,12 +47,21 @@ OURS = {
     "delta": "algorithm.dual_clip, of ppo alone",
     "loss_type": "algorithm=NAME and algorithm.aggregation; of dpo: algorithm.loss_type",
     "importance_sampling_level": "algorithm=gspo for sequence",
+    "sapo_temperature_pos": "algorithm.temperature_positive, of sapo",
+    "sapo_temperature_neg": "algorithm.temperature_negative, of sapo",
+    "multi_objective_aggregation": "algorithm=gdpo for normalize_then_sum",
+    "top_entropy_quantile": "algorithm.top_entropy_share, of groups",
+    "use_adaptive_entropy": "algorithm.entropy_target, of groups",
+    "entropy_target": "algorithm.entropy_target, of groups",
+    "entropy_coef_max": "algorithm.entropy_coef_max, of groups",
+    "entropy_coef_delta": "algorithm.entropy_step, of groups",
+    "entropy_coef_min": "nothing: the coefficient falls to 0 at least",
     "vllm_importance_sampling_correction": "learner.mismatch.weights",
     "vllm_importance_sampling_mode": "learner.mismatch.weights",
     "vllm_importance_sampling_cap": "learner.importance_cap",
     "scale_rewards": "algorithm.scale_by_deviation",
     "mask_truncated_completions": "algorithm.filter_truncated",
-    "entropy_coef": "algorithm.entropy_coef, of ppo, nlpo and a2c alone",
+    "entropy_coef": "algorithm.entropy_coef",
     "sync_ref_model": "nothing: the reference model stays as it is",
     "reward_funcs": "reward",
     "reward_weights": "reward.LABEL.weight",
@@ -70,6 +80,8 @@ OURS = {
     "weight_decay": "algorithm.optimizer.weight_decay",
     "adam_beta1": "algorithm.optimizer.beta1",
     "adam_beta2": "algorithm.optimizer.beta2",
+    "beta1": "algorithm.optimizer.beta1",
+    "beta2": "algorithm.optimizer.beta2",
     "adam_epsilon": "algorithm.optimizer.eps",
     "lr_scheduler_type": "learner.lr_schedule",
     "warmup_steps": "learner.warmup_iterations",
@@ -91,7 +103,7 @@ OURS = {
     # the model
     "model_name_or_path": "model.path",
     "model_revision": "model.revision",
-    "model.path": "model.path",  # behind verl's prefixes
+    "model.path": "model.path",  # after verl's prefixes
     "pretrain": "model.path",
     "gradient_checkpointing": "model.gradient_checkpointing",
     "bf16": "rollout.dtype=bfloat16 and learner.autocast=bfloat16",
@@ -133,7 +145,7 @@ OURS = {
     "clip_ratio_high": "algorithm.clip_range_high",
     "clip_ratio_c": "algorithm.dual_clip, of ppo alone",
     "eps_clip": "algorithm.clip_range",
-    "entropy_coeff": "algorithm.entropy_coef, of ppo, nlpo and a2c alone",
+    "entropy_coeff": "algorithm.entropy_coef",
     "use_kl_loss": "algorithm.kl.placement=loss",
     "use_kl_in_reward": "algorithm.kl.placement=reward",
     "kl_loss_coef": "algorithm.kl.coefficient",
@@ -208,9 +220,9 @@ OURS = {
 
 
 def ours(key: str) -> str | None:
-    """Return what Whetstone calls another trainer's option; None for a key that no trainer is known to have.
+    """Return Whetstone's name of another trainer's option; None if no trainer has the key.
 
-    The longest end of the key that is known decides, so that prefixes such as verl's do not matter.
+    The longest known end of the key decides, so prefixes, such as verl's, do not matter.
 
     >>> ours("actor_rollout_ref.rollout.n"), ours("num_generations")
     ('rollout.group_size', 'rollout.group_size')
@@ -222,21 +234,27 @@ def ours(key: str) -> str | None:
 
 
 def in_our_words(message: str, keys: Iterable[str]) -> str:
-    """Rewrite the lines about unknown keys that are other trainers' names.
+    """Rewrite the lines about unknown keys that other trainers use.
 
     Args:
         message: a line for each mistake, as `contracts.settings.explain` writes it.
-        keys: all keys that were given, dotted.
+        keys: all keys of the user, dotted.
 
     >>> in_our_words("rollout: there is no such option; …\\nseed: is required", ["rollout.n", "seed"])
     'rollout.n: there is no such option. Here it is rollout.group_size\\nseed: is required'
+    >>> in_our_words("learnng_rate: there is no such option; …", ["learnng_rate"])
+    'learnng_rate: there is no such option. Here it is algorithm.learning_rate'
     """
     keys = list(keys)
     lines = []
     for line in message.split("\n"):
-        unknown, found, _ = line.partition(f": {UNKNOWN}")
-        meant = {key: told for key in keys if found and _lies_in(key, unknown) and (told := _news(key))}
-        lines += [f"{key}: {UNKNOWN}. Here it is {told}" for key, told in meant.items()] or [line]
+        unknown, is_unknown, _ = line.partition(f": {UNKNOWN}")
+        meant = {
+            key: our_name
+            for key in keys
+            if is_unknown and _lies_in(key, unknown) and (our_name := _news(key))
+        }
+        lines += [f"{key}: {UNKNOWN}. Here it is {our_name}" for key, our_name in meant.items()] or [line]
     return "\n".join(lines)
 
 
@@ -245,6 +263,8 @@ def _lies_in(key: str, section: str) -> bool:
 
 
 def _news(key: str) -> str | None:
-    """Return what `ours` says, unless it is the key itself, which only other algorithms have."""
-    told = ours(key)
-    return None if told is None or re.split(r"[^\w.]", told)[0] == key else told
+    """Return the result of `ours`, unless it is the key itself, which then belongs to another algorithm."""
+    our_name = ours(key)
+    if our_name is None and "." not in key and (near := get_close_matches(key, OURS, n=1, cutoff=0.85)):
+        our_name = OURS[near[0]]
+    return None if our_name is None or re.split(r"[^\w.]", our_name)[0] == key else our_name

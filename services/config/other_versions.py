@@ -1,6 +1,6 @@
-"""Configurations that another version of Whetstone wrote: they lack options, or have unknown ones.
+"""Configurations from another version of Whetstone, which lack options or have unknown ones.
 
-config.yaml ─▶ completed ─▶ with options that came since, at their defaults ─▶ compared with what is asked
+config.yaml ─▶ completed ─▶ with newer options at their defaults ─▶ compared with the new settings
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,9 +22,9 @@ HINT = "{file} has options that this version of Whetstone does not know: use the
 
 
 def with_former_meaning(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `config` with the options whose absence meant something else than today's default does.
+    """Return `config` with options whose absence once meant something else than today's default.
 
-    Before environment.template there were only plain prompts.
+    Before environment.template existed, all prompts were plain.
 
     >>> with_former_meaning({"environment": {"name": "single_turn"}})
     {'environment': {'name': 'single_turn', 'template': 'plain'}}
@@ -35,52 +35,54 @@ def with_former_meaning(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's configuration with the options that it lacks, at their defaults.
+    """Return a run's configuration with its missing options at their defaults.
 
-    A configuration that this version can't read is returned as it is.
+    Return a configuration that this version can't read unchanged.
     """
     whole = with_former_meaning(config)
     try:
-        found: dict[str, Any] = without_secrets(plain(build(RunSettings, whole, where="").resolved()))
+        resolved: dict[str, Any] = without_secrets(plain(build(RunSettings, whole, where="").resolved()))
     except InputError:
         return dict(config)
-    return found
+    return resolved
 
 
 def comparable(
-    there: Mapping[str, Any], asked: Mapping[str, Any], model: ModelSettings, environment: EnvironmentSettings
+    there: Mapping[str, Any],
+    config: Mapping[str, Any],
+    model: ModelSettings,
+    environment: EnvironmentSettings,
 ) -> dict[str, Any]:
-    """Return the configuration in a run's folder as the run that is asked for would have written it.
+    """Return the configuration in a run's folder in the form that the new settings would write.
 
-    It is completed where it lacks options. A template that is named there, and that `auto` stands for with
-    the model that is asked for, becomes `auto`.
+    Missing options are added. If `auto` now means the folder's template, the template becomes `auto`.
 
     Args:
-        asked: the whole configuration that is asked for, without secrets. It holds `model` and `environment`.
+        config: the new configuration, without secrets. It holds `model` and `environment`.
     """
-    found = completed(there) if config_differences(there, asked) else dict(there)
-    played = found.get("environment")
+    whole = completed(there) if config_differences(there, config) else dict(there)
+    played = whole.get("environment")
     if not isinstance(played, Mapping) or environment.template != "auto":
-        return found
+        return whole
     has_template = form_of(model.chat, "auto", read_model(model).tokenizer_folder) is not None
     if played.get("template") == ("chat" if has_template else "plain"):
-        found["environment"] = {**played, "template": "auto"}
-    return found
+        whole["environment"] = {**played, "template": "auto"}
+    return whole
 
 
 @contextmanager
 def naming_unknown_options(file: object, config: Mapping[str, Any]) -> Iterator[None]:
-    """Add to an error about an option that is in the `file` that another version wrote it.
+    """If an error names an option in `file`, add that another version wrote the file.
 
     Raises:
-        InputError: the block raised one.
+        InputError: the block raised an InputError.
     """
     try:
         yield
     except InputError as error:
         message, there = str(error), flatten(config)
         before = [line.partition(f": {UNKNOWN}")[0] for line in message.splitlines() if UNKNOWN in line]
-        unknown = [words.rpartition(" ")[2] for words in before]  # a file's name may stand before the key
-        if any(key == each or key.startswith(f"{each}.") for each in unknown for key in there):
+        unknown = [words.rpartition(" ")[2] for words in before]  # a file's name may precede the key
+        if any(key == option or key.startswith(f"{option}.") for option in unknown for key in there):
             raise InputError(f"{message}\n{HINT.format(file=file)}") from None
         raise

@@ -1,6 +1,6 @@
 """Parse one `key=value` of the command line with Hydra's parser, in any script.
 
-Hydra's grammar knows letters, digits and some signs of ASCII. Here all other characters count as letters, in
+Hydra's grammar knows letters, digits and some ASCII signs. Here all other characters count as letters, in
 keys and in values: `output_dir=läufe`, `task.data_files={train: 数据.jsonl}`. Quotes, commas, brackets,
 colons, `=` and `${…}` keep their meaning.
 """
@@ -14,20 +14,20 @@ from hydra.errors import HydraException
 
 from contracts.errors import InputError
 
-LETTER = "z"  # in none of the words that the grammar reserves: "fälse" must not read as "false"
+LETTER = "z"  # occurs in no reserved word, so that "fälse" is not read as "false"
 QUOTES = "\"'"
 CONTROLS = frozenset(map(chr, range(32))) - {"\t"}
-STRAY = CONTROLS | frozenset("!#&;<>^`~\x7f")  # ASCII that Hydra's grammar of values has no use for
+STRAY = CONTROLS | frozenset("!#&;<>^`~\x7f")  # ASCII that Hydra's grammar does not use in values
 
 
 class _Lettered(str):
-    """Text whose foreign characters the lexer sees as letters; values are slices, so they stay whole."""
+    """Text whose foreign characters the lexer sees as letters. Values are slices, so they stay whole."""
 
     def __iter__(self) -> Iterator[str]:
         begins = self.find("=")
-        quote, before = "", ""  # the quote that is open, and the character before
+        quote, before = "", ""  # open quote, and previous character
         for place, character in enumerate(str.__iter__(self)):
-            is_value = place > begins >= 0  # in front of a key, ~ deletes
+            is_value = place > begins >= 0  # before a key, ~ deletes
             is_letter = not character.isascii() or (is_value and character in STRAY)
             if is_value and character in QUOTES and before != "\\":
                 if quote:
@@ -47,14 +47,18 @@ def parse(text: str) -> Override:
     {'train': 'dätä.jsonl', 'test': ['a b', "ada's 数据"]}
 
     Raises:
-        InputError: the text is no `key=value`.
+        InputError: the text is not `key=value`.
     """
     try:
         override = OverridesParser.create().parse_override(_Lettered(text))
     except HydraException as error:
+        if text.startswith("-"):
+            word = text.lstrip("-")
+            example = word if "=" in word else f"{word.replace('-', '_') or 'KEY'}=VALUE"
+            raise InputError(f"{text}: expected KEY=VALUE without dashes, such as {example}") from None
         raise InputError(
             f"{text}: expected KEY=VALUE: {first_line(error)}. "
-            f"A value with = , or brackets of its own goes in quotes: 'KEY=\"VALUE\"'"
+            f"Put a value that contains = , or brackets in quotes: 'KEY=\"VALUE\"'"
         ) from None
     if override.is_delete() or override.package is not None:
         raise InputError(f"{text}: expected KEY=VALUE; a key can't be deleted or moved")

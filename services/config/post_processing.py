@@ -1,6 +1,6 @@
-"""Post-processing of generated texts before evaluation: RL4LMs', LoL-RL's, or a user's own function.
+"""Post-processing of texts before evaluation: RL4LMs', LoL-RL's, or a user's function.
 
-Training scores the texts as they were written.
+Training scores the unchanged texts.
 """
 
 import re
@@ -19,7 +19,7 @@ PostProcess = Callable[[str], str]
 
 
 def three_sentence_summary(text: str) -> str:
-    """Return the first three sentences, a line each.
+    """Return the first three sentences, one on each line.
 
     >>> three_sentence_summary("One. Two! Three? Four.")
     'One.\\nTwo!\\nThree?'
@@ -28,9 +28,9 @@ def three_sentence_summary(text: str) -> str:
 
 
 def lolrl_reply(text: str) -> str:
-    """Return the assistant's reply alone, as LoL-RL does for Helpful-Harmless.
+    """Return only the assistant's reply, as LoL-RL does for Helpful-Harmless.
 
-    The token ` ###` ends a reply. Where the remaining text ends with `###`, every `###` in it is removed.
+    The token ` ###` ends a reply. If the remaining text ends with `###`, every `###` in it is removed.
 
     >>> lolrl_reply(" Sure.### Human: Thanks"), lolrl_reply(" Sure.\\n### Human: Thanks")
     ('Sure.### Human: Thanks', 'Sure.')
@@ -47,7 +47,7 @@ def lolrl_reply(text: str) -> str:
     return text.replace("###", "").strip() if text.endswith("###") else text
 
 
-REPLY_END = re.compile(r"(?:^| )###(?!#)")  # LLaMA's end token of a reply: generation stops behind it
+REPLY_END = re.compile(r"(?:^| )###(?!#)")  # LLaMA's end token of a reply, after which generation stops
 POST_PROCESSORS: Mapping[str, PostProcess] = {
     "three_sentence_summary": three_sentence_summary,
     "lolrl_reply": lolrl_reply,
@@ -55,7 +55,7 @@ POST_PROCESSORS: Mapping[str, PostProcess] = {
 
 
 def find_post_processor(name: str | None) -> PostProcess | None:
-    """Return the function called `name`: built-in, `module:function` or `FILE.py:function`; None for None.
+    """Return a function by its name: built-in, `module:function` or `FILE.py:function`; None for None.
 
     Raises:
         InputError: no function has that name, or it does not take one text.
@@ -83,7 +83,7 @@ def find_post_processor(name: str | None) -> PostProcess | None:
 
 
 class PostProcessed:
-    """Rollout workers whose texts are post-processed; tokens stay as they were generated."""
+    """Rollout workers whose texts are post-processed; tokens stay unchanged."""
 
     def __init__(self, workers: RolloutClient, post_process: PostProcess) -> None:
         self._workers, self._post_process = workers, post_process
@@ -94,7 +94,7 @@ class PostProcessed:
 
     def generate(self, leases: Sequence[Lease]) -> Iterator[list[Rollout]]:
         for finished in self._workers.generate(leases):
-            yield [replace(each, turns=tuple(map(self._turn, each.turns))) for each in finished]
+            yield [replace(rollout, turns=tuple(map(self._turn, rollout.turns))) for rollout in finished]
 
     def logprobs(self, texts: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
         return self._workers.logprobs(texts)
@@ -107,11 +107,11 @@ class PostProcessed:
 
 
 def _checked(where: str, function: Callable[[str], object], text: str) -> str:
-    """Apply a user's function to a text; refuse any result that is no text."""
+    """Apply a user's function to a text; reject a result that is not a text."""
     try:
-        found = function(text)
-    except Exception as error:  # it may raise anything
+        processed = function(text)
+    except Exception as error:  # a user's function may raise anything
         raise InputError(f"{where} raised {type(error).__name__}: {error}\ntext: {text!r:.300}") from error
-    if not isinstance(found, str):
-        raise InputError(f"{where}: expected a text back, got {found!r:.80}\ntext: {text!r:.300}")
-    return found
+    if not isinstance(processed, str):
+        raise InputError(f"{where}: expected a text, got {processed!r:.80}\ntext: {text!r:.300}")
+    return processed

@@ -1,4 +1,4 @@
-"""The parts of a run as fields, and values that follow from them.
+"""The parts of a run as fields, and values derived from them.
 
 `RunSettings` parses the fields, and checks that they fit together.
 """
@@ -28,55 +28,61 @@ from rollout_workers.environments.single_turn import SingleTurn
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
 from services.config.component_settings import component
-from services.config.curriculum_settings import CurriculumSettings
+from services.config.curriculum_settings import AnyCurriculum
 from services.config.data_settings import DataSettings
 from services.config.evaluation_settings import DRAWN_AS, NEVER, EvaluationSettings
 from services.config.measures import Measures
 from services.config.reward_view import Judging
+from services.data.tasks.base import HELD_OUT, Side, Split, Task
+from services.data.tokens.prompt_limit import PromptLimit
 from services.models.chat_template import form_of
 from services.models.files import ModelFiles
-from services.tasks.base import HELD_OUT, Side, Split, Task
-from services.tokens.prompt_limit import PromptLimit
-from services.tracking.settings import TrackingSettings
+from services.runs.stopping.rules import StopWhen
+from services.runs.tracking.notice import NotifySettings
+from services.runs.tracking.settings import TrackingSettings
 
 
 class RunParts(Settings):
-    """The parts of one run. `algorithm`, `task` and `environment` are finished components here."""
+    """The parts of one run. `algorithm`, `task` and `environment` are already built."""
 
     algorithm: Annotated[Algorithm, PlainValidator(component)]
     task: Annotated[Task, PlainValidator(component)]  # source of the prompts
-    # Plays prompts with the model; single_turn: one prompt, one answer
+    # Plays prompts with the model. single_turn: one prompt, one answer
     environment: Annotated[EnvironmentSettings, PlainValidator(component)] = Field(
         default="single_turn", validate_default=True
     )
     model: ModelSettings
     data: DataSettings | None = None  # annotated data set to learn from; data=FOLDER sets data.folder
-    curriculum: CurriculumSettings | None = None  # draw some prompts less; curriculum=pass_rate
-    reward: tuple[Part, ...] = Field(default=(), validate_default=True)  # one, or a weighted list
+    # Choose the prompts by their rewards: curriculum=pass_rate, or FILE.py:Class with its options
+    curriculum: AnyCurriculum | None = None
+    reward: tuple[Part, ...] = Field(default=(), validate_default=True)  # one reward, or a weighted list
     metrics: tuple[Part, ...] = Field(default=(), validate_default=True)  # measured in evaluations only
-    measures: Annotated[Measures, PlainValidator(Measures)] = Measures()  # your own numbers per iteration
+    measures: Annotated[Measures, PlainValidator(Measures)] = Measures()  # your metrics of each iteration
 
     iterations: int = Field(default=100, ge=1)  # updates of the whole run
-    seed: int = Field(default=0, ge=0)  # of sampling, initialization and the prompts' order
+    # End before the last iteration: ["entropy<0.05", "val/reward/mean no better for 10", "diagnosis:NAME"]
+    stop_when: StopWhen = ()
+    seed: int = Field(default=0, ge=0)  # seeds sampling, initialization and the prompts' order
     run_name: str  # folder in output_dir
     output_dir: str = "runs"  # folder of all runs
-    # Iterations; 0: only before the first and after the last; never: held-out prompts are not even read
+    # Iterations; 0: only before the first and after the last; never: don't even read held-out prompts
     evaluate_every: Annotated[int, Field(ge=0)] | Literal["never"] = 10
     save_every: int = Field(default=10, ge=0)  # iterations; 0: only after the last
-    keep_checkpoints: int = Field(default=2, ge=1)  # the newest ones; older ones are deleted
+    keep_checkpoints: int = Field(default=2, ge=1)  # newest checkpoints to keep; older ones are deleted
     keep_best: str | None = None  # also keep the best checkpoint by this metric: val/reward/mean, min:val/…
-    mirror: str | None = None  # s3://…, gs://…, file://…: copy the run there, and restore it from there
-    resume: Literal["auto", "never"] = "auto"  # never: refuse a folder with results
+    mirror: str | None = None  # s3://…, gs://…, file://…: copy the run there, and restore it
+    resume: Literal["auto", "never"] = "auto"  # never: reject a folder with results
 
     rollout: RolloutSettings = RolloutSettings()
     learner: LearnerSettings = LearnerSettings()
     reward_servers: RewardServersSettings = RewardServersSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     tracking: TrackingSettings = TrackingSettings()
+    notify: NotifySettings = NotifySettings()
     cluster: ClusterSettings = ClusterSettings()
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)  # names and options of the components
-    _sides: dict[Split, Side] = PrivateAttr(default_factory=dict)  # where long prompts are cut
+    _sides: dict[Split, Side] = PrivateAttr(default_factory=dict)  # side on which long prompts are cut
 
     @field_validator("evaluate_every", mode="wrap")
     @classmethod
@@ -91,7 +97,7 @@ class RunParts(Settings):
 
     @property
     def group_size(self) -> int:
-        """Return the number of rollouts of each prompt: the given one, or the algorithm's default."""
+        """Return the number of rollouts of each prompt, from the settings or the algorithm's default."""
         return self.rollout.group_size or self.algorithm.traits.default_group_size or 1
 
     @property
@@ -108,7 +114,7 @@ class RunParts(Settings):
 
     @property
     def plays(self) -> bool:
-        """Tell whether rollouts are episodes of an environment, not one prompt and one answer."""
+        """Tell whether rollouts are episodes of an environment, instead of one prompt and one answer."""
         return not isinstance(self.environment, SingleTurn)
 
     @property
@@ -118,28 +124,28 @@ class RunParts(Settings):
 
     @property
     def demonstrates(self) -> bool:
-        """Tell whether training learns from a task's references, and the policy writes nothing."""
+        """Tell whether training learns from a task's references, without texts of the policy."""
         return self.algorithm.traits.learns_from == "references" and not self.plays
 
     @property
     def generates(self) -> bool:
-        """Tell whether the policy writes texts in training; if not, only evaluations need its weights."""
+        """Tell whether the policy writes texts in training. Otherwise only evaluations need its weights."""
         from_data = self.data is not None and self.data.share is None
         return not (from_data or self.demonstrates)
 
     @property
     def has_own_rows(self) -> bool:
-        """Tell whether training learns from rows alone, which nobody has annotated."""
+        """Tell whether training learns only from rows without an annotation."""
         return self.data is not None and self.data.has_rows and self.data.share is None
 
     @property
     def has_held_out_responses(self) -> bool:
-        """Tell whether evaluations measure responses of the data: training imitates or compares such."""
+        """Tell whether evaluations measure the data's responses, which training imitates or compares."""
         return self.has_own_rows or self.demonstrates or self.algorithm.traits.teacher
 
     @property
     def run_folder(self) -> Path:
-        """Return the place of the run's folder."""
+        """Return the path of the run's folder."""
         return Path(self.output_dir).absolute() / self.run_name
 
     @property
@@ -149,12 +155,12 @@ class RunParts(Settings):
 
     @property
     def is_graded(self) -> bool:
-        """Tell whether anything judges the texts of evaluations; if not, some are written to be looked at."""
+        """Tell whether anything grades the texts of evaluations. Otherwise a few are written for a person."""
         return bool(self.reward or self.metrics or self.environment.rewards_itself)
 
     @property
     def judging(self) -> Judging:
-        """Return how reward servers judge a rollout, in training and in evaluation."""
+        """Return how rewards grade a rollout in training and evaluation."""
         return Judging(
             at=self.environment.reward_at if self.reward else "never",
             environment=self.environment_name if self.plays else None,
@@ -166,19 +172,21 @@ class RunParts(Settings):
 
     @property
     def reward_patience_s(self) -> float:
-        """Return the seconds to wait for any text's score, for as long as no other text's comes."""
+        """Return the seconds to wait for a score. Each new score restarts this time."""
         return self.reward_servers.patience_s(part.label for part in self.reward)
 
     @property
     def passes_left_out(self) -> list[str]:
-        """Say which passes of the models an update leaves out, since their numbers are known or unused."""
+        """Say which passes an update leaves out, because their numbers are known or unused."""
         return said_of_passes(self.algorithm, **self._passes)
 
     @property
     def why_not_early(self) -> str | None:
-        """Say why finished rollouts can't be scored while others are written; None: they can."""
-        given = scores_come_with_the_update(self.algorithm, **self._passes)
-        return why_not_early(self.algorithm, restricts=self._passes["restricts"], with_the_update=given)
+        """Say why finished rollouts can't be scored while others are written; None if they can."""
+        comes_with_update = scores_come_with_the_update(self.algorithm, **self._passes)
+        return why_not_early(
+            self.algorithm, restricts=self._passes["restricts"], with_the_update=comes_with_update
+        )
 
     @property
     def passes(self) -> Passes:
@@ -197,25 +205,25 @@ class RunParts(Settings):
         )
 
     def chat_form(self, model: ModelFiles) -> ChatForm | None:
-        """Return the chat template by which this run reads prompts; None: they are plain text.
+        """Return the chat template with which this run reads prompts; None if prompts are plain text.
 
         Raises:
-            InputError: a template is asked for and there is none, or its file can't be read.
+            InputError: a template is requested but missing, or its file can't be read.
         """
         return form_of(self.model.chat, self.environment.template, model.tokenizer_folder)
 
     def prompt_limit(self, split: Split) -> PromptLimit:
-        """Return how long a prompt of this split may be, and on which side a longer one is cut."""
+        """Return the most tokens of this split's prompts, and the side on which longer ones are cut."""
         side, of_evaluation = self._sides[split], self.evaluation.max_prompt_tokens
         if split != "train" and of_evaluation is not None:
             return PromptLimit(of_evaluation, side, "evaluation.max_prompt_tokens")
         return PromptLimit(self.rollout.max_prompt_tokens, side)
 
     def sampling(self, evaluating: bool = False) -> Sampling:
-        """Return how the model draws tokens: `rollout`'s settings, with `evaluation`'s over them.
+        """Return how the model samples: with `rollout`'s settings, which `evaluation` may override.
 
-        Random example actions and `ignore_eos` are for training alone. `loop.evaluations.baselines` sets
-        other players.
+        Random example actions and `ignore_eos` are only for training. `loop.evaluations.baselines` sets other
+        players.
         """
         chosen: dict[str, Any] = {name: getattr(self.rollout, name) for name in DRAWN_AS}
         chosen["masked"] = self.algorithm.traits.masks
@@ -223,6 +231,6 @@ class RunParts(Settings):
         if evaluating:
             chosen |= {"num_beams": 1, "length_penalty": 1.0, "masked": False, "example_rate": 0.0}
             chosen["ignore_eos"] = False
-            own = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
-            chosen |= own
+            of_evaluation = self.evaluation.model_dump(include=set(chosen), exclude_none=True)
+            chosen |= of_evaluation
         return Sampling(**chosen)

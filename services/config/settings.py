@@ -1,6 +1,6 @@
-"""All settings of a run, typed once. YAML and the command line become `RunSettings`.
+"""All settings of a run, typed once: YAML and the command line become `RunSettings`.
 
-No later code reads a configuration tree: each part gets its own settings.
+Later code never reads a configuration tree. Each part gets only its own settings.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,12 @@ from contracts.objects import own_name
 from contracts.settings import Settings, build
 from reward_servers.by_part import ByPart
 from reward_servers.deadlines import check_deadlines
+from reward_servers.graders import REWARDS
 from reward_servers.part_checks import check_parts
-from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part, ServerSettings, parts
 from rollout_workers.environments.base import EnvironmentSettings
 from services.config.component_settings import TABLES, name_and_options
+from services.config.curriculum_settings import typed
 from services.config.evaluation_settings import NEVER
 from services.config.mixture_rules import (
     check_answered_once,
@@ -46,38 +47,39 @@ from services.config.settings_rules import (
     check_target_return,
     check_template,
 )
+from services.data.tasks.base import SIDE_KEY
+from services.data.tasks.mixture import TaskMixture, TaskPart
+from services.data.tokens.prompt_tokens import shown_sides, sides_of
 from services.runs.best import Criterion
-from services.tasks.base import SIDE_KEY
-from services.tasks.mixture import TaskMixture, TaskPart
-from services.tokens.prompt_tokens import shown_sides, sides_of
+from services.runs.stopping.rules import check_evaluated
 
 
 class RunSettings(RunParts):
-    """One run. `algorithm`, `task` and `environment` are given as names with options.
+    """Settings of one run. `algorithm`, `task` and `environment` are built from names with options.
 
-    The task has defaults for reward and metrics. Where the environment rewards by itself, or the algorithm
-    learns from texts alone, `reward` may be left out or be `[]`. A reward that is given is added to the
-    environment's.
+    The task has defaults for reward and metrics. If the environment rewards by itself, or the algorithm
+    learns only from texts, `reward` may be left out or be `[]`. Otherwise `reward` adds to the environment's
+    rewards.
     """
 
     @model_validator(mode="wrap")
     @classmethod
-    def _name_the_run(cls, given: Any, validate: Any) -> "RunSettings":
-        if not isinstance(given, Mapping):
-            return validate(given)  # type: ignore[no-any-return]
-        given = {"environment": "single_turn", **given}
-        named = {kind: name_and_options(given[kind], kind) for kind in TABLES if kind in given}
+    def _name_the_run(cls, config: Any, validate: Any) -> "RunSettings":
+        if not isinstance(config, Mapping):
+            return validate(config)  # type: ignore[no-any-return]
+        config = {"environment": "single_turn", **config}
+        named = {kind: name_and_options(config[kind], kind) for kind in TABLES if kind in config}
         side = None
-        if "task" in named:  # an option of every task, which no task's class declares
+        if "task" in named:  # every task has this option, but no task's class declares it
             name, options = named["task"]
             side = options.pop(SIDE_KEY, None)
             if name == "mixture":
-                options = with_defaults(options, {**given, SIDE_KEY: side})
-            given = {**given, "task": {"name": name, **options}}
-        if given.get("run_name") is None:
+                options = with_defaults(options, {**config, SIDE_KEY: side})
+            config = {**config, "task": {"name": name, **options}}
+        if config.get("run_name") is None:
             labels = [own_name(named[kind][0]) for kind in ("task", "algorithm") if kind in named]
-            given = {**given, "run_name": "-".join([*labels, f"seed{given.get('seed', 0)}"])}
-        settings: RunSettings = validate(given)
+            config = {**config, "run_name": "-".join([*labels, f"seed{config.get('seed', 0)}"])}
+        settings: RunSettings = validate(config)
         settings = settings.model_copy(
             update=_template(settings.model.chat, settings.environment, settings.task)
         )
@@ -106,13 +108,13 @@ class RunSettings(RunParts):
 
     @field_validator("curriculum", mode="before")
     @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"by": value} if isinstance(value, str) else value
+    def _is_typed(cls, value: Any) -> Any:
+        return typed(value)
 
     @field_validator("reward", mode="before")
     @classmethod
     def _reward_of_the_task(cls, value: Any, info: ValidationInfo) -> tuple[Part, ...]:
-        task = info.data.get("task")  # absent: refused elsewhere
+        task = info.data.get("task")  # if absent, its own validator has raised an error
         if isinstance(task, TaskMixture):
             return graders_of_parts("reward", task, value, info.data.get("algorithm"))
         default = getattr(task, "default_reward", None)
@@ -122,14 +124,14 @@ class RunSettings(RunParts):
         rewards_itself = bool(environment and environment.rewards_itself)
         can_do_without = rewards_itself or bool(algorithm and not algorithm.traits.earns)
         asked_for_none = can_do_without and value == []
-        found = parts(value, "reward") or (() if asked_for_none else parts(default, "reward"))
-        if not found and task and environment and not can_do_without:
+        rewards = parts(value, "reward") or (() if asked_for_none else parts(default, "reward"))
+        if not rewards and task and environment and not can_do_without:
             raise InputError(
                 "reward: this task has no default reward; expected one, or an environment that rewards by "
                 f"itself. Give reward=NAME; {there_are(sorted(REWARDS))}."
             )
-        check_parts("reward", found)
-        return found
+        check_parts("reward", rewards)
+        return rewards
 
     @field_validator("metrics", mode="before")
     @classmethod
@@ -138,13 +140,13 @@ class RunSettings(RunParts):
         if isinstance(task, TaskMixture):
             return graders_of_parts("metrics", task, value)
         algorithm, judged = info.data.get("algorithm"), info.data.get("reward")
-        # A run that no reward judges is measured by its loss: its texts are only looked at.
+        # Without a reward, measure a run by its loss; its texts are only for a person.
         is_judged = judged or not algorithm or algorithm.traits.earns
         default = getattr(task, "default_metrics", ()) if is_judged else ()
-        asked = value or value == []  # an empty list asks for none
-        found = parts(value if asked else default, "metrics")
-        check_parts("metric", found)
-        return found
+        is_chosen = value or value == []  # an empty list means none
+        metrics = parts(value if is_chosen else default, "metrics")
+        check_parts("metric", metrics)
+        return metrics
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "RunSettings":
@@ -157,6 +159,7 @@ class RunSettings(RunParts):
             ):
                 if value is not None:
                     raise ValueError(f"got evaluate_every=never and {key}={value}: expected one of them")
+        check_evaluated(self.stop_when, self.evaluate_every)
         sampling = self.sampling(evaluating=True)
         if sampling.min_tokens > sampling.max_tokens:
             raise ValueError(
@@ -164,9 +167,9 @@ class RunSettings(RunParts):
                 f"a key that evaluation does not set is rollout's"
             )
         algorithm, name = self.algorithm, self.algorithm_name
-        self.model.drops_out(algorithm)  # raises where dropout does not fit
+        self.model.drops_out(algorithm)  # raises an error if dropout does not fit
         check_group_size(algorithm, name, self.group_size)
-        check_refills(algorithm, name, self.rollout.max_staleness)
+        check_refills(algorithm, name, self.rollout)
         num_rollouts = self.rollout.prompts_per_iteration * self.group_size
         check_corrections(algorithm, name, self.learner.mismatch, algorithm.kl, num_rollouts)
         check_reference(algorithm, name, self.model.reference.path)
@@ -176,7 +179,7 @@ class RunSettings(RunParts):
         self._environment_fits()
         check_split_engine(self.rollout, self.cluster, algorithm, name, self.model.adapter.serve)
         check_passing(self.evaluation.pass_by, self.reward)
-        check_curriculum(self.curriculum, algorithm, name)
+        check_curriculum(self.curriculum, algorithm, name, self.rollout.priority_scale)
         if isinstance(self.task, TaskMixture):
             check_generated(algorithm, name, self.data)
             check_answered_once(self.task, self.environment_name, plays=self.plays)
@@ -199,9 +202,9 @@ class RunSettings(RunParts):
 
     @property
     def parts(self) -> dict[str, "RunSettings"]:
-        """Return by name the parts of a mixture, each as the settings of a run of this part alone.
+        """Return the parts of a mixture by name, each as settings of a run of this part alone.
 
-        They are empty for other tasks. So a part's prompts are read and checked as those of any run.
+        Return {} for other tasks. So a part's prompts are read and checked like those of any run.
         """
         if not isinstance(self.task, TaskMixture):
             return {}
@@ -209,20 +212,20 @@ class RunSettings(RunParts):
 
     @property
     def by_task(self) -> dict[str, "RunSettings"]:
-        """Return the settings that each task's prompts follow: a mixture's parts, or the run itself as ""."""
+        """Return the settings for each task's prompts: a mixture's parts, or the run itself under ""."""
         return self.parts or {"": self}
 
     @property
     def by_part(self) -> ByPart:
-        """Return which graders judge the texts of which part of a mixture."""
+        """Return which graders grade the texts of each part of a mixture."""
         return ByPart(
-            {name: [each.label for each in run.reward] for name, run in self.parts.items()},
-            {name: [each.label for each in run.metrics] for name, run in self.parts.items()},
+            {name: [part.label for part in run.reward] for name, run in self.parts.items()},
+            {name: [metric.label for metric in run.metrics] for name, run in self.parts.items()},
         )
 
     @property
     def prefers_vllm(self) -> bool:
-        """Tell whether the run asks for what only vLLM has, or lets texts begin while others go on."""
+        """Tell whether the run needs vLLM's features, or starts texts while others are being written."""
         begins_any_time = self.plays or self.rollout.max_staleness > 0
         is_sent = self.learner.transport not in ("auto", "objects")
         is_served = self.model.adapter.serve == "adapter"
@@ -230,12 +233,12 @@ class RunSettings(RunParts):
 
     @property
     def reserved_gpus(self) -> tuple[tuple[float, int], ...]:
-        """Return (GPUs of a replica, number of replicas) of the rewards and metrics that reserve any."""
+        """Return (GPUs of a replica, number of replicas) of rewards and metrics that reserve GPUs."""
         return self.reward_servers.reserved_gpus((*self.reward, *self.metrics))
 
     def _of_part(self, name: str, part: TaskPart) -> "RunSettings":
         chat = {**self.model.chat.model_dump(), **part.options.chat}
-        own: dict[str, Any] = {
+        of_part: dict[str, Any] = {
             "task": part.task,
             "reward": part.reward,
             "metrics": part.metrics,
@@ -244,10 +247,11 @@ class RunSettings(RunParts):
             ),
         }
         if self.curriculum is not None and part.options.solved_at is not None:
-            solved_at = {"solved_at": part.options.solved_at}
-            own["curriculum"] = self.curriculum.model_copy(update=solved_at)
-        own |= _template(own["model"].chat, self.environment, part.task)
-        run = self.model_copy(update=own)
+            of_part["curriculum"] = typed(
+                {**self.curriculum.model_dump(), "solved_at": part.options.solved_at}
+            )
+        of_part |= _template(of_part["model"].chat, self.environment, part.task)
+        run = self.model_copy(update=of_part)
         run._given = {**self._given, "task": {"name": part.options.task}}
         run._sides = sides_of(part.options.truncation_side, part.task)
         return run
@@ -265,13 +269,14 @@ class RunSettings(RunParts):
                 {**part.model_dump(exclude={"options"}), **part.options} for part in getattr(self, kind)
             ]
         plain["measures"] = list(self.measures.entries)
+        plain["stop_when"] = list(self.stop_when)
         return plain
 
 
 def _template(chat: ChatSettings, environment: EnvironmentSettings, task: object) -> dict[str, Any]:
-    """Decide about the chat template, where settings alone can: the tokenizer is not read here.
+    """Decide about the chat template if the settings alone allow it, without reading the tokenizer.
 
-    Returns: the environment with its decision, as an update of a run; {}: nothing is decided.
+    Returns: the environment with its decision, as an update of a run; {} if nothing is decided.
     """
     if environment.template != "auto" or isinstance(task, TaskMixture):  # each part decides
         return {}
@@ -287,7 +292,7 @@ def _template(chat: ChatSettings, environment: EnvironmentSettings, task: object
 def _plain(value: Any) -> Any:
     if not isinstance(value, Settings):
         return value
-    if isinstance(value, ServerSettings):  # given keys alone: replicas and bounds exclude each other
+    if isinstance(value, ServerSettings):  # only set keys: replicas exclude bounds
         return value.model_dump(mode="json", exclude_unset=True)
     return value.model_dump(mode="json") | {
         name: _plain(inner) for name, inner in value if isinstance(inner, Settings)

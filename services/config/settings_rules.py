@@ -1,7 +1,7 @@
-"""Rules between the parts of a run: each part is valid by itself, but they may not work together.
+"""Rules between the parts of a run. Each part is valid by itself, but some parts do not work together.
 
-These rules read the settings alone. `services/preflight/` reads files and prompts. Each rule gets the parts
-that it reads, and `name` is the algorithm's or the environment's. All raise a ValueError.
+These rules read only settings; `services/training/preflight/` reads files and prompts. Each rule gets the
+parts that it reads. `name` is the algorithm's or the environment's. All rules raise a ValueError.
 """
 
 from collections.abc import Sequence
@@ -9,23 +9,24 @@ from collections.abc import Sequence
 from contracts.conversations.chat_settings import NONE, ChatSettings
 from contracts.errors import did_you_mean
 from learner.algorithms.base import Algorithm
-from learner.kl_control import KLSettings
 from learner.mismatch_settings import MismatchSettings
+from learner.optimization.kl_control import KLSettings
 from learner.passes.known_passes import loads_reference
 from reward_servers.settings import Part
+from rollout_workers.engines.traits import traits_of
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.settings import RolloutSettings
 from services.config.cluster_settings import ClusterSettings
-from services.config.curriculum_settings import CurriculumSettings
+from services.config.curriculum_settings import AnyCurriculum, OwnCurriculum
 from services.config.evaluation_settings import EvaluationSettings
 from services.config.reward_view import ENVIRONMENT
-from services.tasks.base import Task
+from services.data.tasks.base import Task
 
 # ---- algorithms ----
 
 
 def check_group_size(algorithm: Algorithm, name: str, group_size: int) -> None:
-    """Refuse groups of one response where responses are measured against each other."""
+    """Reject groups of one response if the algorithm compares responses with each other."""
     if group_size < 2 and algorithm.traits.default_group_size:
         raise ValueError(
             f"algorithm={name} measures a response against the others of its prompt: got "
@@ -33,44 +34,51 @@ def check_group_size(algorithm: Algorithm, name: str, group_size: int) -> None:
         )
 
 
-def check_refills(algorithm: Algorithm, name: str, max_staleness: int) -> None:
-    """Refuse to replace prompts while workers write ahead."""
-    if algorithm.refills and max_staleness:
+def check_refills(algorithm: Algorithm, name: str, rollout: RolloutSettings) -> None:
+    """Reject replacing prompts while workers write whole iterations ahead."""
+    if algorithm.refills and rollout.max_staleness and rollout.order == "leased":
         raise ValueError(
             f"algorithm={name} replaces prompts that teach nothing (algorithm.max_refills="
             f"{algorithm.refills}), which is known only once all rewards are: got rollout.max_staleness="
-            f"{max_staleness}, expected 0, or algorithm.max_refills=0"
+            f"{rollout.max_staleness}, expected 0, or rollout.order=finished, or algorithm.max_refills=0"
         )
 
 
 def check_reference(algorithm: Algorithm, name: str, path: str | None) -> None:
-    """Refuse a teacher that nobody asks, and a student without one.
+    """Reject a teacher that is not used, and a student without a teacher.
 
     Args:
-        path: of a reference model that is not the model itself.
+        path: path of a reference model; None: the reference is a copy of the model.
     """
-    if algorithm.traits.teacher and path is None:
+    if algorithm.traits.teacher and path is None and not algorithm.asks_teacher:
         raise ValueError(
-            f"algorithm={name} learns from a teacher: expected model.reference.path=MODEL, another model of "
-            f"the same vocabulary"
+            f"algorithm={name} learns from a teacher: expected model.reference.path=MODEL, a model with "
+            f"the same vocabulary, or algorithm.teacher.url=http://HOST:PORT/v1, if a server has one"
         )
     if path is not None and not algorithm.traits.online:
         raise ValueError(
-            f"algorithm={name} asks no reference model while it trains: got model.reference.path={path}, "
-            f"expected none. Data have the log-probabilities of the one that annotated them (reference=MODEL)"
+            f"algorithm={name} uses no reference model in training: got model.reference.path={path}, "
+            f"expected none. Data have log-probabilities of the model that annotated them (reference=MODEL)"
         )
     if path is not None and not loads_reference(algorithm):
         raise ValueError(
-            f"algorithm.kl.measure_every=0 and algorithm.kl.coefficient=0 ask no reference model: got "
+            f"algorithm.kl.measure_every=0 and algorithm.kl.coefficient=0 use no reference model: got "
             f"model.reference.path={path}, expected none, or algorithm.kl.measure_every=8"
         )
 
 
-def check_curriculum(curriculum: CurriculumSettings | None, algorithm: Algorithm, name: str) -> None:
-    """Refuse a curriculum over prompts that the policy does not answer: nothing tells if they are solved."""
+def check_curriculum(
+    curriculum: AnyCurriculum | None, algorithm: Algorithm, name: str, priority_scale: float
+) -> None:
+    """Reject a curriculum over prompts that the policy does not answer, and weights that it would ignore."""
+    if isinstance(curriculum, OwnCurriculum) and priority_scale:
+        raise ValueError(
+            f"curriculum={curriculum.by} chooses the prompts, but rollout.priority_scale={priority_scale:g} "
+            f"would draw them by weight: leave it out; choose() reads prompt.weight itself"
+        )
     if curriculum is not None and not algorithm.traits.online:
         raise ValueError(
-            f"curriculum={curriculum.by} follows the rewards of the model's own answers, and algorithm="
+            f"curriculum={curriculum.by} follows the rewards of the model's answers, but algorithm="
             f"{name} learns from {algorithm.traits.learns_from}: leave curriculum out"
         )
 
@@ -81,17 +89,17 @@ def check_curriculum(curriculum: CurriculumSettings | None, algorithm: Algorithm
 def check_decoding(
     evaluation: EvaluationSettings, stop: Sequence[str], algorithm: Algorithm, name: str
 ) -> None:
-    """Refuse a mask without an algorithm that learns one, and beams with settings that beam search lacks.
+    """Reject a mask if the algorithm learns none, and beams with settings that beam search lacks.
 
     Args:
         stop: texts at which training's rollouts end.
     """
     beams = evaluation.num_beams
     if evaluation.masked and not algorithm.traits.masks:
-        raise ValueError(f"evaluation.masked=true asks for a mask, and algorithm={name} has none")
+        raise ValueError(f"evaluation.masked=true needs a mask, but algorithm={name} has none")
     if evaluation.length_penalty != 1 and beams == 1:
         raise ValueError(
-            f"evaluation.length_penalty={evaluation.length_penalty:g} weighs beams, and there is only one; "
+            f"evaluation.length_penalty={evaluation.length_penalty:g} weights beams, but there is only one; "
             f"expected evaluation.num_beams=2 or more with it"
         )
     if beams > 1:
@@ -107,7 +115,7 @@ def check_decoding(
 
 
 def check_passing(pass_by: str, reward: Sequence[Part]) -> None:
-    """Refuse an `evaluation.pass_by` that names a reward which the run does not have.
+    """Reject an `evaluation.pass_by` that names a reward which the run lacks.
 
     A metric's name is known only at the first evaluation.
     """
@@ -123,15 +131,15 @@ def check_passing(pass_by: str, reward: Sequence[Part]) -> None:
 
 
 def check_template(template: str, chat: ChatSettings) -> None:
-    """Refuse one setting that asks for a chat template, beside another that asks for none.
+    """Reject settings of which one requires a chat template and another forbids it.
 
     Args:
-        template: of the environment: "auto", "chat" or "plain".
+        template: environment.template: "auto", "chat" or "plain".
     """
-    asked = chat.template
-    if (template == "plain" and chat.is_explicit) or (template == "chat" and asked == NONE):
+    chosen = chat.template
+    if (template == "plain" and chat.is_explicit) or (template == "chat" and chosen == NONE):
         raise ValueError(
-            f"environment.template={template} and model.chat.template={asked} contradict each other: leave "
+            f"environment.template={template} and model.chat.template={chosen} contradict each other: leave "
             f"out one of them"
         )
 
@@ -148,7 +156,7 @@ def check_target_return(
     *,
     plays: bool,
 ) -> None:
-    """Refuse a target return without an algorithm that learns to reach it, and the reverse.
+    """Reject a target return if the algorithm does not learn to reach it, and the reverse.
 
     Args:
         plays: whether rollouts are episodes of the environment.
@@ -162,7 +170,7 @@ def check_target_return(
         )
     if learns and (reward or not environment.rewards_itself):
         raise ValueError(
-            f"algorithm={name}: contexts name the return that the environment gave: "
+            f"algorithm={name}: contexts contain the environment's return: "
             f"expected an environment that rewards by itself, and reward=[]"
         )
     if target is not None and not learns:
@@ -173,18 +181,18 @@ def check_target_return(
 
 
 def check_patience(environment: EnvironmentSettings, name: str, stall_timeout_s: float) -> None:
-    """Refuse an environment that may take longer than a worker may be silent."""
+    """Reject an environment that may take longer than a worker may be silent."""
     patience_s = max(environment.start_timeout_s, environment.step_timeout_s)
     if patience_s >= stall_timeout_s:
         raise ValueError(
             f"environment={name}: an environment may take {patience_s:g} s (start_timeout_s, "
-            f"step_timeout_s), and a worker is given up after rollout.stall_timeout_s={stall_timeout_s:g}; "
+            f"step_timeout_s), but a worker is replaced after rollout.stall_timeout_s={stall_timeout_s:g}; "
             f"expected rollout.stall_timeout_s above {patience_s:g}"
         )
 
 
 def check_marks(task: Task, environment: EnvironmentSettings) -> None:
-    """Refuse two marks for the end of an utterance."""
+    """Reject two different marks for the end of an utterance."""
     mark, separator = getattr(task, "eou_token", None), getattr(environment, "separator", None)
     if mark and separator and mark != separator:
         raise ValueError(
@@ -194,19 +202,19 @@ def check_marks(task: Task, environment: EnvironmentSettings) -> None:
 
 
 def check_answers(environment: EnvironmentSettings, name: str, num_beams: int) -> None:
-    """Refuse answers that an environment can't take or give: those of beams, and unknown example actions."""
+    """Reject beams, and example actions in an environment that does not list valid answers."""
     where = f"environment={name}"
     if num_beams > 1:
-        raise ValueError(f"{where}: answers are drawn, got evaluation.num_beams={num_beams}; expected 1")
+        raise ValueError(f"{where}: answers are sampled, got evaluation.num_beams={num_beams}; expected 1")
     if environment.example_rate and not environment.has_baselines:
         raise ValueError(
-            f"{where}: got example_rate={environment.example_rate:g}, and this environment does not "
+            f"{where}: got example_rate={environment.example_rate:g}, but this environment does not "
             f"say which answers are valid; expected 0"
         )
 
 
 def check_own_reward(environment: EnvironmentSettings, name: str, reward: Sequence[Part]) -> None:
-    """Refuse a reward with the label of the environment's own one."""
+    """Reject a reward with the label of the environment's own reward."""
     if environment.rewards_itself and any(part.label == ENVIRONMENT for part in reward):
         raise ValueError(
             f"environment={name}: the environment's own reward has label '{ENVIRONMENT}'; give yours another "
@@ -217,13 +225,13 @@ def check_own_reward(environment: EnvironmentSettings, name: str, reward: Sequen
 def check_expert(
     algorithm: Algorithm, name: str, environment: EnvironmentSettings, environment_name: str
 ) -> None:
-    """Refuse to imitate an expert that the environment lacks, or the texts that no expert writes."""
+    """Reject imitation of an expert that the environment lacks, or of texts that no expert writes."""
     if algorithm.traits.learns_from != "references":
         return
     where = f"environment={environment_name}"
     if not environment.has_baselines:
         raise ValueError(
-            f"algorithm={name} with {where} learns from an expert's play, and this "
+            f"algorithm={name} with {where} learns from an expert's play, but this "
             f"environment has no expert; leave environment out to learn from the task's references"
         )
     if algorithm.loss_over == "text":
@@ -234,7 +242,7 @@ def check_expert(
 
 
 def check_endless(algorithm: Algorithm, environment_name: str, *, ignore_eos: bool, plays: bool) -> None:
-    """Refuse texts that go on behind their end where something waits for that end."""
+    """Reject endless texts if something waits for their end."""
     if not ignore_eos:
         return
     if plays:
@@ -244,8 +252,8 @@ def check_endless(algorithm: Algorithm, environment_name: str, *, ignore_eos: bo
         )
     if algorithm.leaves_out_truncated:
         raise ValueError(
-            "algorithm.filter_truncated=true leaves out texts that the limit of tokens ends, and "
-            "rollout.ignore_eos=true has it end all of them: expected one of the two"
+            "algorithm.filter_truncated=true leaves out texts that the limit of tokens ends, but "
+            "rollout.ignore_eos=true ends all texts so: expected one of the two"
         )
 
 
@@ -255,10 +263,10 @@ def check_endless(algorithm: Algorithm, environment_name: str, *, ignore_eos: bo
 def check_corrections(
     algorithm: Algorithm, name: str, mismatch: MismatchSettings, kl: KLSettings, num_rollouts: int
 ) -> None:
-    """Refuse masks of tokens where a loss has no ratios of tokens, and steps by which β turns negative."""
+    """Reject masks of tokens if a loss has no ratios of tokens, and steps that make β negative."""
     if algorithm.traits.whole_responses and (mismatch.mask_below or mismatch.mask_above):
         raise ValueError(
-            f"learner.mismatch.mask_below and mask_above leave out tokens, and algorithm={name} has one "
+            f"learner.mismatch.mask_below and mask_above leave out tokens, but algorithm={name} has one "
             "ratio for a whole response; expected learner.mismatch.mask_responses_beyond, or none of them"
         )
     least = int(0.2 * num_rollouts)  # the controller's error is at most 0.2
@@ -273,10 +281,10 @@ def check_corrections(
 
 
 def check_early_scores(num_learners: int, max_staleness: int, why_not_early: str | None) -> None:
-    """Refuse to score early where the weights change meanwhile, or where ranks would have to agree.
+    """Reject early scoring if weights change meanwhile, or if ranks would have to agree.
 
     Args:
-        why_not_early: why the algorithm can't; None: it can.
+        why_not_early: why the algorithm can't score early; None if it can.
     """
     if max_staleness:
         raise ValueError(
@@ -295,17 +303,21 @@ def check_early_scores(num_learners: int, max_staleness: int, why_not_early: str
 def check_split_engine(
     rollout: RolloutSettings, cluster: ClusterSettings, algorithm: Algorithm, name: str, serve: str
 ) -> None:
-    """Refuse settings that do not fit an engine that is split over several GPUs.
+    """Reject an engine without the algorithm's mask, and settings that exclude a split over several GPUs.
 
     Args:
-        serve: "adapter" or "merged": how workers get an adapter's weights.
+        serve: "adapter" or "merged": the form in which workers get an adapter's weights.
     """
+    if algorithm.traits.masks and not traits_of(rollout.engine).masks:
+        raise ValueError(f"algorithm={name}: rollout.engine={rollout.engine} has no mask; expected auto")
     size, gpus = rollout.tensor_parallel_size, cluster.worker_gpus
     if size == 1:
         return
     where = f"rollout.tensor_parallel_size={size}"
-    if rollout.engine == "transformers":
-        raise ValueError(f"{where} is for vLLM; leave out rollout.engine=transformers, or set 1")
+    if not traits_of(rollout.engine).splits:
+        raise ValueError(
+            f"{where}: rollout.engine={rollout.engine} can't split models; leave it out, or set 1"
+        )
     if algorithm.traits.masks:
         raise ValueError(f"{where}: algorithm={name}'s mask needs one GPU; expected 1")
     if serve == "adapter":

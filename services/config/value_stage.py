@@ -9,16 +9,16 @@ from services.config.post_processing import find_post_processor
 
 
 class ValueStage(ValueSettings):
-    """Training of the value head, and sampling of the reference's responses that it learns from.
+    """Training of the value head on sampled responses of the reference model.
 
     Example: `ValueStage(max_value=4.0, num_beams=2)`
     """
 
-    num_prompts: int | None = Field(default=2000, ge=2)  # the first of the validation split; None: all
+    num_prompts: int | None = Field(default=2000, ge=2)  # first prompts of the validation split; None: all
     samples_per_prompt: int = Field(default=1, ge=1)  # a prompt's target is their mean reward
     temperature: float = Field(default=0.0, ge=0)  # 0: greedy, so every sample is the same
     num_beams: int = Field(default=1, ge=1)  # above 1: beam search, with the transformers engine
-    repetition_penalty: float = Field(default=1.0, gt=0)  # as evaluation.repetition_penalty
+    repetition_penalty: float = Field(default=1.0, gt=0)  # penalty, as evaluation.repetition_penalty
     post_processor: str | None = None  # applied before scoring, as evaluation.post_processor
 
     @field_validator("post_processor")

@@ -1,7 +1,7 @@
-"""Open `model.path` where it is an adapter: as a whole model, or as base and adapter to train further.
+"""Open an adapter at `model.path` as a whole model, or as base and adapter to train further.
 
-model.path=ADAPTER                  ─▶ path=BASE, adapter.path=ADAPTER     it is trained further
-model.path=ADAPTER model.merge=true ─▶ path=the merged model's folder      the rest of model= as it is
+model.path=ADAPTER                  ─▶ path=BASE, adapter.path=ADAPTER     the adapter is trained further
+model.path=ADAPTER model.merge=true ─▶ path=the merged model's folder      other keys of model= stay
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ from contracts.settings import with_options
 from learner.models.adapter_settings import AdapterSettings
 from learner.settings import ModelSettings
 
-PEFTS_DEFAULT = 8  # of rank and scale, where the configuration names none
+PEFTS_DEFAULT = 8  # default rank and scale
 MERGE = "model.merge=true merges it first; then the whole model trains, or a new adapter"
 
 
 def for_training(model: ModelSettings) -> ModelSettings:
-    """Return the model with its start on the spot: a model, or a base and the adapter that is trained.
+    """Return the model with local files: a whole model, or a base and its trained adapter.
 
     Raises:
-        InputError: the adapter can't be used, or can't be trained further; or options are of no adapter.
+        InputError: the adapter can't be used or trained further, or an option needs an adapter.
     """
     model = _with_reference(model)
     adapter = _asked(model)
@@ -35,10 +35,10 @@ def for_training(model: ModelSettings) -> ModelSettings:
             "own matrices train. model.merge=true merges it first"
         )
     if adapter_at(adapter.base, adapter.base_revision, where="model.base") is not None:
-        raise InputError(f"model.path={adapter.asked} is an adapter on the adapter {adapter.base}. {MERGE}")
+        raise InputError(f"model.path={adapter.name} is an adapter on the adapter {adapter.base}. {MERGE}")
     if reason := why_not_trained(adapter):
         raise InputError(
-            f"model.path={adapter.asked} is an adapter with {reason}, which is not trained further. {MERGE}"
+            f"model.path={adapter.name} is an adapter with {reason}, which is not trained further. {MERGE}"
         )
     return with_options(
         model,
@@ -53,33 +53,28 @@ def for_training(model: ModelSettings) -> ModelSettings:
 
 
 def for_use(model: ModelSettings, key: str = "model.path") -> ModelSettings:
-    """Return the model as it is before training: whole, with a merged adapter where there is one.
+    """Return the whole model before training, with any adapter merged.
 
     Args:
         key: the option that names it, for messages.
 
     Raises:
-        InputError: as `for_training`, but for what only training refuses.
+        InputError: like `for_training`, without the checks for training.
     """
     model = _with_reference(model)
     adapter = _asked(model, key)
     return model if adapter is None else _merged(model, adapter, key)
 
 
-def start_of(model: ModelSettings) -> str:
-    """Return the folder or hub name of the whole model with which training starts."""
-    return for_use(model).path
-
-
 def model_in_words(model: ModelSettings) -> str:
-    """Return the model's name for people, with base and adapter where it has both."""
+    """Return the model's display name, with base and adapter if it has both."""
     if model.adapter.path is not None:
         return f"the adapter {model.adapter.path} on {model.path}"
     return in_words(model.path)
 
 
 def _asked(model: ModelSettings, key: str = "model.path") -> AdapterFolder | None:
-    """Return the adapter that `path`, or `adapter.path` beside its base, names; None for a whole model."""
+    """Return the adapter named by `path`, or by `adapter.path` beside its base; None for a whole model."""
     if model.adapter.path is not None:
         base = {"base": model.path, "base_revision": model.revision}
         return adapter_at(model.adapter.path, where="model.adapter.path", **base) or _no_adapter(model)
@@ -120,34 +115,34 @@ def _with_reference(model: ModelSettings) -> ModelSettings:
     )
 
 
-def _continued(asked: AdapterSettings, adapter: AdapterFolder) -> AdapterSettings:
-    """Return the settings of an adapter that is trained further.
+def _continued(settings: AdapterSettings, adapter: AdapterFolder) -> AdapterSettings:
+    """Return the settings of an adapter for further training.
 
     Raises:
-        InputError: the command asks for another rank, scale or other layers than the adapter has.
+        InputError: the command's rank, scale or layers differ from the adapter's.
     """
     config, usual = adapter.config, AdapterSettings()
     rank, alpha = (config.get(key) or PEFTS_DEFAULT for key in ("r", "lora_alpha"))
     if alpha != int(alpha):
         raise InputError(
-            f"model.path={adapter.asked} has lora_alpha={alpha}; expected a whole number. {MERGE}"
+            f"model.path={adapter.name} has lora_alpha={alpha}; expected a whole number. {MERGE}"
         )
     brought: dict[str, Any] = {"r": rank, "lora_alpha": int(alpha)}
     if config.get("target_modules"):
         named = config["target_modules"]
         brought["target_modules"] = named if isinstance(named, str) else tuple(sorted(named))
     for name, value in brought.items():
-        wanted = getattr(asked, name)
+        wanted = getattr(settings, name)
         wanted = wanted if isinstance(wanted, str | int) else tuple(sorted(wanted))
         if wanted not in (value, getattr(usual, name)):
             raise InputError(
-                f"model.adapter.{name}={wanted}: the adapter {adapter.asked} has {value}, and it is trained "
+                f"model.adapter.{name}={wanted}: the adapter {adapter.name} has {value}, and it is trained "
                 f"further as it is. Leave it out; or {MERGE}"
             )
-    if asked.serve == "adapter" and (named := [name for name in BY_MODULE if config.get(name)]):
+    if settings.serve == "adapter" and (named := [name for name in BY_MODULE if config.get(name)]):
         raise InputError(
             f"model.adapter.serve=adapter: vLLM serves no adapter with {' and '.join(named)}; expected "
             "model.adapter.serve=merged"
         )
-    kind = "lora" if asked.kind == "none" else asked.kind
-    return with_options(asked, {**brought, "kind": kind, "path": str(adapter.folder)})
+    kind = "lora" if settings.kind == "none" else settings.kind
+    return with_options(settings, {**brought, "kind": kind, "path": str(adapter.folder)})

@@ -1,4 +1,4 @@
-"""Decision from a tokenizer's files whether its model reads prompts by a chat template."""
+"""Decide from a tokenizer's files whether its model reads prompts by a chat template."""
 
 import json
 from collections.abc import Mapping
@@ -12,33 +12,33 @@ from contracts.vocabulary import end_tokens
 
 
 def form_of(chat: ChatSettings, template: str, folder: Path) -> ChatForm | None:
-    """Return the template by which a model reads prompts, with what it is given; None: as plain text.
+    """Return a model's chat template with its options; None: the model reads plain text.
 
     Args:
         template: the value of `environment.template`: plain, chat, or auto.
         folder: the tokenizer's.
 
     Raises:
-        InputError: a template is asked for and there is none, or its file can't be read; or there is none for
-            the system message or options.
+        InputError: a required template is missing or unreadable, or a system message or options lack a
+            template.
     """
     if template == "plain" or chat.template == NONE:
-        given = [name for name in ("system", "options") if getattr(chat, name)]
-        if given:
+        options = [name for name in ("system", "options") if getattr(chat, name)]
+        if options:
             raise InputError(
-                f"model.chat.{given[0]} is for a chat template, and prompts are read as plain text here: "
-                f"expected model.chat.template=tokenizer or a file with it, or leave it out"
+                f"model.chat.{options[0]} needs a chat template, but prompts are read as plain text here: "
+                f"set model.chat.template=tokenizer or to a template file, or remove model.chat.{options[0]}"
             )
         return None
     form = replace(chat.form(), ends=ends_of(folder))
     if form.template is not None or has_template(folder):
         return form
     if template == "chat" or chat.template != AUTO:
-        asked = (
+        setting = (
             "environment.template=chat" if chat.template == AUTO else f"model.chat.template={chat.template}"
         )
         raise InputError(
-            f"{asked}: the tokenizer in {folder} has no chat template; set chat_template in its "
+            f"{setting}: the tokenizer in {folder} has no chat template; set chat_template in its "
             f"tokenizer_config.json, give model.chat.template=FILE, or leave it out"
         )
     if chat.system is not None or chat.options:
@@ -56,17 +56,17 @@ def has_template(folder: Path) -> bool:
 
 
 def ends_of(folder: Path, config: Mapping[str, Any] | None = None) -> tuple[int, ...]:
-    """Return the tokens at which a model stops, by its generation settings, else its configuration."""
-    given = json_of(folder / "generation_config.json").get("eos_token_id")
-    if given is None:
-        given = (config or json_of(folder / "config.json")).get("eos_token_id")
-    return end_tokens(given, None)
+    """Return a model's stop tokens from its generation settings, else from its configuration."""
+    ends = json_of(folder / "generation_config.json").get("eos_token_id")
+    if ends is None:
+        ends = (config or json_of(folder / "config.json")).get("eos_token_id")
+    return end_tokens(ends, None)
 
 
 def json_of(file: Path) -> dict[str, Any]:
-    """Return the object in a file of the model; empty where the file is missing or holds no object."""
+    """Return the object in a model's file; empty if the file is missing or holds no object."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

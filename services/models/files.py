@@ -64,26 +64,26 @@ class ModelFiles:
 
     @property
     def window(self) -> int | None:
-        """Return the most tokens the model can read; None when its positions have no end."""
+        """Return the largest number of tokens that the model reads; None for unbounded positions."""
         if self.config.get("model_type") in RELATIVE_POSITIONS:
             return None
         return self._first_integer(WINDOW_KEYS)
 
     @property
     def num_layers(self) -> int | None:
-        """Return the number of layers; None where the configuration has none of LAYER_KEYS."""
+        """Return the number of layers; None if the configuration lacks all LAYER_KEYS."""
         return self._first_integer(LAYER_KEYS)
 
     def _first_integer(self, keys: Sequence[str]) -> int | None:
         inner = self.config.get("text_config", {})
         for key in keys:
-            if isinstance(found := self.config.get(key, inner.get(key)), int):
-                return found
+            if isinstance(number := self.config.get(key, inner.get(key)), int):
+                return number
         return None
 
 
 def shared_window(model: ModelFiles) -> int | None:
-    """Return how many tokens prompt and response may have together; None when they share no window."""
+    """Return the joint token limit of prompt and response; None if they share no window."""
     return None if model.is_encoder_decoder else model.window
 
 
@@ -110,7 +110,7 @@ def read_model(settings: ModelSettings, key: str = "model.path") -> ModelFiles:
 
 
 def count_parameters(folder: Path, where: str) -> int:
-    """Count the numbers in the weight files: by safetensors' headers, or by the size of PyTorch's own format.
+    """Count the numbers in the weight files by safetensors' headers or the size of PyTorch's files.
 
     Raises:
         InputError: there are no weight files, one is missing, or one is cut short.
@@ -143,26 +143,36 @@ def _folder_of(path: str, revision: str | None, where: str) -> Path:
     if path.startswith("~"):
         raise InputError(f"{where}: ~ is not expanded here; write {folder.expanduser()}")
     if not HUB_NAME.match(path):
-        raise InputError(f"{where}: there is no such folder")
+        raise InputError(
+            f"{where}: there is no such folder{_meant(folder)} Expected the folder that holds config.json, "
+            "weights and tokenizer, or a name on the hub, such as Qwen/Qwen2.5-0.5B"
+        )
     return _folder_from_hub(path, revision, where)
 
 
+def _meant(folder: Path) -> str:
+    """Return a question about the folder beside a missing one whose name is nearly the same."""
+    beside = [path.name for path in folder.parent.glob("*/")]
+    near = difflib.get_close_matches(folder.name, beside, n=1)
+    return f"; did you mean {folder.parent / near[0]}?" if near else "."
+
+
 def _folder_from_hub(name: str, revision: str | None, where: str) -> Path:
-    """Fetch configuration and tokenizer from the hub or its cache; the weights can wait."""
+    """Fetch configuration and tokenizer, but no weights, from the hub or its cache."""
     reachable = use_cache_if_unreachable()
     from huggingface_hub import snapshot_download
 
     try:
-        found = snapshot_download(name, revision=revision, allow_patterns=SMALL_FILES)
-    except Exception as error:  # the hub's client raises about twenty kinds, all the same to a user
-        told = str(error).strip().split("\n")[0]
+        folder = snapshot_download(name, revision=revision, allow_patterns=SMALL_FILES)
+    except Exception as error:  # the hub's client raises about twenty kinds, with one meaning for users
+        answer = str(error).strip().split("\n")[0]
         reason = (
-            f"the hub does not give it: {type(error).__name__}: {told}"
+            f"the hub does not give it: {type(error).__name__}: {answer}"
             if reachable
             else "the hub can't be reached, and its cache on this machine has no such model"
         )
         raise InputError(f"{where}: there is no such folder, and {reason}") from None
-    return Path(found)
+    return Path(folder)
 
 
 def _config_of(folder: Path, where: str) -> dict[str, Any]:
@@ -193,10 +203,10 @@ def _check_kind(config: Mapping[str, Any], where: str) -> None:
 
 
 def _known_kinds() -> list[str]:
-    """Return the model types that transformers knows, from a file of it that imports nothing else.
+    """Return transformers' model types from one of its files that imports nothing else.
 
-    Importing all of transformers takes seconds. Return none where another version has no such file:
-    transformers itself refuses an unknown type later.
+    Importing all of transformers takes seconds. Without the file, return none, because transformers refuses
+    an unknown type later.
     """
     package = importlib.util.find_spec("transformers")
     if package is None or not package.submodule_search_locations:
@@ -224,7 +234,7 @@ def _check_tokenizer(folder: Path, where: str) -> Path:
 
 
 def _refuse_own_code(folder: Path, where: str) -> None:
-    """Refuse a tokenizer whose class is in the folder's own code; transformers would offer to run it.
+    """Refuse a tokenizer class in the folder's code, because transformers would offer to run it.
 
     Raises:
         InputError: transformers has no such class.
@@ -250,12 +260,12 @@ def _count_in_safetensors(file: Path, where: str) -> int:
 
 def _json_of(file: Path, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{where}: {file.name} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{where}: {file.name}: expected an object {{…}}, got {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise InputError(f"{where}: {file.name}: expected an object {{…}}, got {type(content).__name__}")
+    return content
 
 
 def _names_in(folder: Path) -> str:

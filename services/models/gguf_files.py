@@ -8,7 +8,7 @@ from pathlib import Path
 def convert_gguf(file: Path, folder: Path) -> None:
     """Write the file's weights (as bfloat16), tokenizer and chat template into a new folder.
 
-    Weights that the file's maker rounded to a few bits stay rounded. The folder appears when all is written.
+    Weights rounded to a few bits stay rounded. The folder appears when all is written.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # read at tqdm's first import
     import torch

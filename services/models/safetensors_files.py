@@ -11,8 +11,8 @@ def count_numbers(file: Path) -> int:
     The first 8 bytes are the length of a JSON header with shapes and offsets.
 
     Raises:
-        ValueError: the header can't be read, or the file has another length than the header says. The message
-            continues a sentence that begins with the file's name.
+        ValueError: the header can't be read, or the file's length contradicts it. The message continues a
+            sentence that begins with the file's name.
         OSError: the file can't be read.
     """
     size = file.stat().st_size

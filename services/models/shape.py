@@ -1,4 +1,4 @@
-"""Sizes in a model's config.json that memory depends on, under the names that each kind of model uses."""
+"""Sizes in a model's config.json that determine memory, under each model kind's names."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,24 +24,24 @@ class ModelShape:
     num_layers: int  # encoder and decoder together
     query_width: int  # all query heads of a layer together
     kv_width: int  # all key heads of a layer together
-    inner_width: int  # between the two products of a layer's feed-forward part
+    inner_width: int  # width between the two products of a layer's feed-forward part
     vocabulary: int
     is_gated: bool  # SwiGLU with RMSNorm, as Llama and Qwen; else GELU with LayerNorm, as GPT-2
     is_tied: bool  # the head is the embedding
 
     @property
     def layer_parameters(self) -> int:
-        """Return the numbers of a layer's matrices; norms and biases are few."""
+        """Count the numbers in a layer's matrices, without the few in norms and biases."""
         attention = 2 * self.width * (self.query_width + self.kv_width)
         return attention + (3 if self.is_gated else 2) * self.width * self.inner_width
 
     @property
     def table_parameters(self) -> int:
-        """Return the numbers of the embedding of tokens, and of the head where it has its own."""
+        """Count the numbers in the token embedding and an untied head."""
         return (1 if self.is_tied else 2) * self.vocabulary * self.width
 
     def num_parameters(self) -> int:
-        """Estimate the number of all parameters, which is within a few per cent."""
+        """Estimate the number of all parameters within a few per cent."""
         return self.num_layers * self.layer_parameters + self.table_parameters
 
     def cache_bytes(self, bytes_each: int) -> int:
@@ -50,7 +50,7 @@ class ModelShape:
 
 
 def shape_of(model: ModelFiles) -> ModelShape | None:
-    """Read a model's shape; None where its configuration has no known name for width or layers."""
+    """Read a model's shape; None if its configuration has no known name for width or layers."""
     width, heads = _number(model, *WIDTH), num_heads(model)
     layers = _number(model, *LAYERS)
     if not (width and layers):
@@ -73,19 +73,19 @@ def shape_of(model: ModelFiles) -> ModelShape | None:
 
 
 def num_heads(model: ModelFiles) -> int:
-    """Return the number of attention heads in a layer; 0 when not known."""
+    """Return the number of attention heads in a layer; 0 if unknown."""
     return _number(model, *HEADS)
 
 
 def _inner(model: ModelFiles) -> dict[str, Any]:
-    """Return the configuration, over that of the text model inside it."""
+    """Merge the configuration over its inner text model's configuration."""
     inner = model.config.get("text_config")
     return {**(inner if isinstance(inner, dict) else {}), **model.config}
 
 
 def _number(model: ModelFiles, *names: str) -> int:
-    """Return the first of the named values that is a whole number above 0, else 0."""
+    """Return the first named value that is a whole number above 0, else 0."""
     inner: Any = model.config.get("text_config")
     places = (model.config, inner if isinstance(inner, dict) else {})
-    found = (place.get(name) for place in places for name in names)
-    return next((n for n in found if isinstance(n, int) and not isinstance(n, bool) and n > 0), 0)
+    numbers = (place.get(name) for place in places for name in names)
+    return next((n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0), 0)

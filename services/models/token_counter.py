@@ -1,4 +1,4 @@
-"""Counting of tokens in texts, with a model's tokenizer alone."""
+"""Count tokens in texts with only a model's tokenizer."""
 
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ class CountsTokens(Protocol):
 
 
 def token_counter(model: ModelFiles) -> CountsTokens:
-    """Return a function that counts the tokens of texts as the model reads them, special tokens included.
+    """Return a function that counts texts' tokens, including the model's special tokens.
 
     Raises:
         InputError: the tokenizer does not load, or belongs to a model with more tokens.
@@ -40,7 +40,7 @@ def _fast_tokenizer(file: str) -> Any:
 
 
 def _slow_tokenizer(folder: str) -> Any:
-    """Load a tokenizer from vocabulary files by transformers, which takes seconds to import."""
+    """Load a tokenizer from vocabulary files with transformers, whose import takes seconds."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False).backend_tokenizer

@@ -9,6 +9,6 @@ def load_tokenizer(model: ModelSettings) -> Any:
     """Load the tokenizer that `model.tokenizer` names, or else the model's own."""
     from transformers import AutoTokenizer  # takes seconds
 
-    if model.tokenizer is not None:  # model.revision is of the model alone
+    if model.tokenizer is not None:  # model.revision applies only to the model
         return AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=False)
     return AutoTokenizer.from_pretrained(model.path, revision=model.revision, trust_remote_code=False)

@@ -1,1 +1,1 @@
-"""Runs on disk: folder, checkpoints and mirror."""
+"""Folders and checkpoints of runs, trackers, diagnosis, reports and stop rules."""

@@ -13,7 +13,7 @@ SPLIT = "val/"
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """The metric that `keep_best` names, and whether larger or smaller is better.
+    """Metric of `keep_best`, and whether larger or smaller is better.
 
     >>> Criterion.of("min:val/fluency_metrics/perplexity")
     Criterion(key='fluency_metrics/perplexity', better='min')
@@ -21,7 +21,7 @@ class Criterion:
     ('max', 'min')
     """
 
-    key: str  # the evaluation's name for it
+    key: str  # name of the metric in evaluations
     better: Literal["max", "min"] = "max"
 
     @classmethod
@@ -29,13 +29,13 @@ class Criterion:
         """Parse the value of `keep_best`.
 
         Raises:
-            ValueError: `text` names no metric of the validation split.
+            ValueError: `text` is not a metric of the validation split.
         """
         better, _, metric = text.partition(":") if text[:4] in ("min:", "max:") else ("", "", text)
         if not metric.startswith(SPLIT) or metric == SPLIT:
             raise ValueError(
                 f"got {text!r}; expected a metric of the validation split, such as val/reward/mean, or "
-                "min:val/KEY where less is better (what is chosen by the test split can't be tested by it)"
+                "min:val/KEY if less is better (a model chosen by the test split can't be tested on it)"
             )
         is_less = better == "min" or (not better and less_is_better(metric))
         return cls(metric.removeprefix(SPLIT), "min" if is_less else "max")
@@ -44,7 +44,7 @@ class Criterion:
         """Check that evaluations measure the metric.
 
         Raises:
-            InputError: they do not.
+            InputError: they don't measure it.
         """
         if self.key not in metrics:
             raise InputError(
@@ -63,20 +63,20 @@ class Best:
 def best_of(
     criterion: Criterion, evaluations: Sequence[Mapping[str, Any]], among: Container[int] | None = None
 ) -> Best | None:
-    """Return the best evaluation, the first among equals. The untrained model does not count.
+    """Return the best evaluation, the first among equals, without the untrained model.
 
     Args:
-        among: the iterations to choose from; None: all.
+        among: iterations to choose from; None: all.
 
     >>> rows = [{"epoch": 0, "metrics": {"r": 9.0}}, {"epoch": 2, "metrics": {"r": 0.5}}]
     >>> best_of(Criterion("r"), [*rows, {"epoch": 4, "metrics": {"r": 0.4}}])
     Best(iteration=2, value=0.5)
     """
     sign = -1.0 if criterion.better == "min" else 1.0
-    found = [
+    candidates = [
         Best(row["epoch"], value)
         for row in evaluations
         if row["epoch"] > 0 and (among is None or row["epoch"] in among)
         if isinstance(value := row["metrics"].get(criterion.key), int | float) and math.isfinite(value)
     ]
-    return max(found, key=lambda best: (sign * best.value, -best.iteration), default=None)
+    return max(candidates, key=lambda best: (sign * best.value, -best.iteration), default=None)

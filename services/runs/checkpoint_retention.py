@@ -15,7 +15,7 @@ from services.runs.folder import RunFolder
 from services.runs.json_lines import read_object, write_atomically
 from services.runs.uploads import Uploads
 
-TRAINED = "trained.json"  # in an exported model: the iteration after which it was exported
+TRAINED = "trained.json"  # file of an exported model: its iteration
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Keeper:
         self._told: Best | None = None
 
     def save(self, learner: LearnerClient, iteration: int, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint, and delete those that are neither new nor the best."""
+        """Write a checkpoint, and delete checkpoints that are neither new nor the best."""
         checkpoints.save(self._folder, iteration, learner.save, state)
         best = self._best_saved()
         if best is not None and best != self._told:
@@ -52,7 +52,7 @@ class Keeper:
         """Check that validation measures the metric of `keep_best`.
 
         Raises:
-            InputError: it does not.
+            InputError: validation does not measure it.
         """
         if self._criterion is not None:
             self._criterion.check(metrics)
@@ -65,7 +65,7 @@ class Keeper:
         return best is not None and best.iteration == iteration
 
     def export(self, learner: LearnerClient, iteration: int) -> None:
-        """Export the current model and the best one. The learner ends with the best one's state."""
+        """Export the current model and the best one. The learner ends with the state of the best model."""
         _export(learner, self._folder.model, iteration)
         evaluated = self._folder.evaluations("validation")
         if evaluated:  # a finished run may have been started again with another metric
@@ -75,19 +75,19 @@ class Keeper:
             return
         ever = best_of(self._criterion, evaluated) if self._criterion else None
         if ever is not None and ever.value != best.value:
-            self._note(f"iteration {ever.iteration} was better, but its checkpoint is no longer there")
+            self._note(f"iteration {ever.iteration} was better, but its checkpoint was deleted")
         if best.iteration != iteration:
             learner.load(str(self._folder.checkpoint(best.iteration)))
         _export(learner, self._folder.best_model, best.iteration)
 
     def _best_whole(self, iteration: int) -> Best | None:
-        """Return the best undamaged checkpoint and write it to `best.json`; damaged ones are set aside."""
+        """Return the best undamaged checkpoint and write it to `best.json`. Set damaged ones aside."""
         while (best := self._best_saved()) is not None and best.iteration != iteration:
             path = self._folder.checkpoint(best.iteration)
-            found = checkpoints.damage(path)
-            if not found:
+            damage = checkpoints.damage(path)
+            if not damage:
                 break
-            checkpoints.set_aside(path, found, self._note)
+            checkpoints.set_aside(path, damage, self._note)
         if best is not None and best != self._told:
             self._tell(best)
         return best
@@ -101,13 +101,13 @@ class Keeper:
 
     def _tell(self, best: Best) -> None:
         assert self._criterion is not None
-        said = {"iteration": best.iteration, **_named(self._criterion), "value": best.value}
-        write_atomically(self._folder.best_file, json.dumps(said) + "\n")
+        record = {"iteration": best.iteration, **_named(self._criterion), "value": best.value}
+        write_atomically(self._folder.best_file, json.dumps(record) + "\n")
         self._told = best
 
 
 def trained_until(model: Path) -> int | None:
-    """Return the iteration after which a run's model was exported; None: an older version exported it."""
+    """Return the iteration after which a run's model was exported; None if an older version exported it."""
     try:
         return int(json.loads((model / TRAINED).read_text())["iteration"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -115,9 +115,9 @@ def trained_until(model: Path) -> int | None:
 
 
 def is_exported(folder: RunFolder, iterations: int, keep_best: str | None) -> bool:
-    """Return whether `model/` is of so many iterations, and `best_model/` the best one by `keep_best`.
+    """Return whether `model/` has at least so many iterations, and `best_model/` is the best by `keep_best`.
 
-    A model of an older version, which does not say its iteration, counts.
+    A model of an older version, without its iteration, counts.
     """
     until = trained_until(folder.model)
     if not folder.model.exists() or (until is not None and until < iterations):
@@ -125,16 +125,16 @@ def is_exported(folder: RunFolder, iterations: int, keep_best: str | None) -> bo
     if keep_best is None:
         return True
     try:
-        told = read_object(folder.best_file)
+        record = read_object(folder.best_file)
     except InputError:
         return False
-    is_same = _named(Criterion.of(keep_best)).items() <= told.items()
+    is_same = _named(Criterion.of(keep_best)).items() <= record.items()
     best_until = trained_until(folder.best_model)
-    return is_same and folder.best_model.exists() and best_until in (None, told.get("iteration"))
+    return is_same and folder.best_model.exists() and best_until in (None, record.get("iteration"))
 
 
 def _named(criterion: Criterion) -> dict[str, str]:
-    """Return the criterion as `best.json` names it."""
+    """Return the criterion in the form of `best.json`."""
     return {"metric": f"val/{criterion.key}", "better": criterion.better}
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints that are complete or absent: written under another name, renamed once the last byte is on disk.
+"""Checkpoints are complete or absent: each is written under another name, and renamed when it is on disk.
 
-`learner/checkpoint.py` writes the learner's files in it. Each has checksums of its files. A damaged one is
-renamed, not deleted. Runs go on from the newest whole one.
+`learner/checkpoint.py` writes the learner's files. Each checkpoint has checksums. A damaged checkpoint is
+renamed, not deleted. Runs continue from the newest undamaged checkpoint.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ LOOP_STATE = "loop.json"
 UNFINISHED, FORGOTTEN = ".unfinished", ".forgotten"
 
 Note = Callable[[str], None]
-_whole: dict[Path, tuple[tuple[str, int, int], ...]] = {}  # files, sizes and times of each whole checkpoint
+_whole: dict[Path, tuple[tuple[str, int, int], ...]] = {}  # files, sizes and times of each whole one
 
 
 def save(
@@ -41,7 +41,7 @@ def save(
 
 
 def forget(folder: RunFolder, keep: int, spared: int | None = None) -> None:
-    """Delete all checkpoints but the newest `keep` and `spared`."""
+    """Delete all checkpoints except the newest `keep` and `spared`."""
     for iteration, old in list(folder.checkpoints().items())[:-keep]:
         if iteration != spared:
             _remove(old)
@@ -49,7 +49,7 @@ def forget(folder: RunFolder, keep: int, spared: int | None = None) -> None:
 
 @contextlib.contextmanager
 def appearing_whole(final: Path) -> Iterator[Path]:
-    """Yield a folder to fill; at the end it replaces `final` in one step."""
+    """Yield a folder to fill, which at the end replaces `final` in one step."""
     unfinished = final.with_name(f"{final.name}{UNFINISHED}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -68,8 +68,8 @@ def appearing_whole(final: Path) -> Iterator[Path]:
 
 def latest(folder: RunFolder) -> tuple[int, Path] | None:
     """Return the newest complete checkpoint: its iteration and folder."""
-    found = folder.checkpoints()
-    return (max(found), found[max(found)]) if found else None
+    complete = folder.checkpoints()
+    return (max(complete), complete[max(complete)]) if complete else None
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -82,67 +82,67 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def damage(checkpoint: Path) -> list[Damage]:
-    """Return each damaged file. A checkpoint that was whole is read again only if its files changed."""
+    """Return each damaged file. Read an undamaged checkpoint again only if its files changed."""
     seen = tuple((str(path), *_size_and_time(path)) for path in sorted(checkpoint.rglob("*")))
     if _whole.get(checkpoint) == seen:
         return []
-    found = damage_in(checkpoint)
-    if not (checkpoint / LOOP_STATE).exists() and all(each.file != LOOP_STATE for each in found):
-        found.append(Damage(LOOP_STATE, "is missing"))
-    if not found:
+    damages = damage_in(checkpoint)
+    if not (checkpoint / LOOP_STATE).exists() and all(damage.file != LOOP_STATE for damage in damages):
+        damages.append(Damage(LOOP_STATE, "is missing"))
+    if not damages:
         _whole[checkpoint] = seen
-    return found
+    return damages
 
 
 def newest_whole(folder: RunFolder, note: Note) -> tuple[int, Path] | None:
-    """Return the newest whole checkpoint; None if the run never had one. Damaged newer ones are set aside.
+    """Return the newest undamaged checkpoint, None if there never was one. Set damaged newer ones aside.
 
     Raises:
         InputError: all checkpoints are damaged.
     """
-    found = set_damaged_aside(folder, note)
-    if found is None and (aside := damaged(folder)):
+    newest = set_damaged_aside(folder, note)
+    if newest is None and (aside := damaged(folder)):
         raise InputError(
             f"{folder.path} has no whole checkpoint: {', '.join(path.name for path in aside)} are damaged. "
-            f"Bring a whole one back as {aside[0].parent}/NUMBER, or choose another run_name= to begin anew"
+            f"Restore a whole one as {aside[0].parent}/NUMBER, or choose another run_name= to start again"
         )
-    return found
+    return newest
 
 
 def set_damaged_aside(folder: RunFolder, note: Note) -> tuple[int, Path] | None:
-    """Rename damaged checkpoints until one is whole; return that one, if any."""
+    """Rename damaged checkpoints until one is undamaged; return that one, if any."""
     for iteration, path in reversed(folder.checkpoints().items()):
         is_new = path not in _whole
-        if not (found := damage(path)):
+        if not (damages := damage(path)):
             if is_new and not (path / CHECKSUMS).exists():
                 note(f"{path} was saved without checksums: only the form of its files could be checked")
             return iteration, path
-        set_aside(path, found, note)
+        set_aside(path, damages, note)
     return None
 
 
 def set_damaged_best_aside(folder: RunFolder, note: Note) -> None:
-    """Rename a damaged best checkpoint: the run exports it at the end, and the mirror may have it whole."""
-    with contextlib.suppress(InputError):  # a damaged best.json will be written again
+    """Rename a damaged best checkpoint, because the run exports it and the mirror may have it whole."""
+    with contextlib.suppress(InputError):  # a damaged best.json is written again later
         best = folder.checkpoints().get(read_object(folder.best_file).get("iteration", -1))
-        if best is not None and (found := damage(best)):
-            set_aside(best, found, note)
+        if best is not None and (damages := damage(best)):
+            set_aside(best, damages, note)
 
 
-def set_aside(checkpoint: Path, found: Sequence[Damage], note: Note) -> None:
-    """Rename a damaged checkpoint, so that nothing uses it and nothing of it is lost."""
+def set_aside(checkpoint: Path, damages: Sequence[Damage], note: Note) -> None:
+    """Rename a damaged checkpoint, so that nothing uses it and nothing is lost."""
     aside = damaged_name(checkpoint)
     os.replace(checkpoint, aside)
-    note(f"{checkpoint} is damaged: {told(found)}. It is kept as {aside.name} and no longer used")
+    note(f"{checkpoint} is damaged: {told(damages)}. It is now called {aside.name}, and no longer used")
 
 
 def damaged(folder: RunFolder) -> list[Path]:
-    """Return the checkpoints that `set_aside` has renamed."""
+    """Return the checkpoints that `set_aside` renamed."""
     return sorted((folder.path / "checkpoints").glob("*.damaged-*"))
 
 
 def remove_leftovers(folder: RunFolder, note: Note) -> None:
-    """Remove folders that a killed start left half written or half deleted."""
+    """Remove folders that a killed run left half written or half deleted."""
     for path in leftovers(folder):
         shutil.rmtree(path, ignore_errors=True)
         note(f"removed {path}, which an earlier start had not finished")
@@ -151,24 +151,24 @@ def remove_leftovers(folder: RunFolder, note: Note) -> None:
 def leftovers(folder: RunFolder) -> list[Path]:
     """Return folders that are half written or half deleted."""
     places = (folder.path, folder.path / "checkpoints")
-    found = (place.glob(f"*{end}") for place in places for end in (UNFINISHED, FORGOTTEN))
-    return sorted(path for paths in found for path in paths)
+    leftover_paths = (place.glob(f"*{end}") for place in places for end in (UNFINISHED, FORGOTTEN))
+    return sorted(path for paths in leftover_paths for path in paths)
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder under another name: half of it must not look complete."""
+    """Rename a folder and then delete it, because half of it must not look complete."""
     gone = folder.with_name(f"{folder.name}{FORGOTTEN}")
     shutil.rmtree(gone, ignore_errors=True)  # left by a crash
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder, gone)
-    if gone.is_symlink():  # somebody keeps the checkpoint elsewhere: only the link is the run's
+    if gone.is_symlink():  # the user keeps the checkpoint elsewhere; only the link belongs to the run
         gone.unlink()
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def _size_and_time(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _to_disk(path: Path) -> None:

@@ -48,12 +48,12 @@ def write_checksums(folder: Path) -> None:
     """Write the checksums of a complete folder into it."""
     files = {name: path for name, path in _files(folder).items() if name != CHECKSUMS}
     with ThreadPoolExecutor(THREADS) as threads:
-        found = dict(zip(files, threads.map(said_of, files.values()), strict=True))
-    write_atomically(folder / CHECKSUMS, json.dumps({"files": found}, indent=1) + "\n")
+        checksums = dict(zip(files, threads.map(said_of, files.values()), strict=True))
+    write_atomically(folder / CHECKSUMS, json.dumps({"files": checksums}, indent=1) + "\n")
 
 
 def read_checksums(folder: Path) -> Files | None:
-    """Read a folder's checksums; None where it has none.
+    """Read a folder's checksums; None if it has none.
 
     Raises:
         InputError: the checksums themselves are damaged.
@@ -68,7 +68,7 @@ def read_checksums(folder: Path) -> Files | None:
 
 
 def damage_in(folder: Path) -> list[Damage]:
-    """Return each file that differs from its checksum; without checksums, each whose form is broken."""
+    """Return each file that differs from its checksum or, without checksums, has a broken form."""
     try:
         files = read_checksums(folder)
     except InputError as error:
@@ -76,8 +76,8 @@ def damage_in(folder: Path) -> list[Damage]:
     if files is None:
         return list(_broken(folder))
     with ThreadPoolExecutor(THREADS) as threads:
-        found = threads.map(lambda each: _compared(folder / each[0], each[1]), files.items())
-        return [Damage(name, why) for name, why in zip(files, found, strict=True) if why]
+        reasons = threads.map(lambda file: _compared(folder / file[0], file[1]), files.items())
+        return [Damage(name, why) for name, why in zip(files, reasons, strict=True) if why]
 
 
 def said_of(path: Path) -> dict[str, Any]:
@@ -90,12 +90,12 @@ def entry(size: int, digest: str) -> dict[str, Any]:
     return {"size": size, "sha256": digest}
 
 
-def _compared(path: Path, said: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with a file, if anything. The size is compared first, as that costs nothing."""
+def _compared(path: Path, written: Mapping[str, Any]) -> str | None:
+    """Return a file's fault, if any. Compare the size first, because that costs nothing."""
     try:
-        if (size := path.stat().st_size) != said["size"]:
-            return f"has {size} bytes; {said['size']} were written"
-        return None if said_of(path) == said else "is not what was written: its SHA-256 differs"
+        if (size := path.stat().st_size) != written["size"]:
+            return f"has {size} bytes; {written['size']} were written"
+        return None if said_of(path) == written else "is not what was written: its SHA-256 differs"
     except FileNotFoundError:
         return "is missing"
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Claims on a run's folder: only the same run may start there, in one process. Refusals touch nothing."""
+"""Claims on a run's folder: only the same run may start there, in one process. Rejections change nothing."""
 
 import json
 import os
@@ -12,11 +12,11 @@ from filelock import FileLock, Timeout
 
 from contracts.errors import InputError
 
-# Options that may differ when a run goes on: how long it runs, what it writes and where, and how much of a
-# machine it takes. All others shape the results: changed half-way, one curve would show two different runs.
+# Options that may differ when a run resumes: its length, its outputs and their places, and its use of the
+# machine. All others affect the results, so a change would put two different runs into one curve.
 KEYS_THAT_MAY_CHANGE = """
-iterations data.num_epochs evaluate_every save_every keep_checkpoints keep_best mirror resume run_name
-output_dir measures tracking cluster reward_servers rollout.num_workers rollout.num_threads
+iterations data.num_epochs stop_when evaluate_every save_every keep_checkpoints keep_best mirror resume
+run_name output_dir measures tracking notify cluster reward_servers rollout.num_workers rollout.num_threads
 rollout.tensor_parallel_size rollout.sleep rollout.max_concurrent rollout.kv_cache_gib
 rollout.gpu_memory_utilization rollout.start_timeout_s rollout.stall_timeout_s rollout.max_restarts
 environment.num_parallel environment.isolated environment.start_timeout_s environment.step_timeout_s
@@ -27,18 +27,18 @@ learner.max_restarts
 """
 MAY_CHANGE = tuple(KEYS_THAT_MAY_CHANGE.split())
 
-# In a folder before its run began: words of a start that failed, and what Python handed over.
+# Files in a folder before its run begins: the log of a failed start, and Python objects.
 BEFORE = ("log.txt", "functions", "rows")
 OBJECT = re.compile(r"object:([^@'\"]+)@(\w+)")  # name and digest of a Python object
-NOTHING = "nothing"  # in place of the value of an option that a configuration lacks
+NOTHING = "nothing"  # stands for the value of an option that a configuration lacks
 ELSEWHERE = "Choose another run_name= or output_dir=."
 
-# A process holds its runs' folders until it ends or lets them go, so the locks are global.
+# A process holds its runs' folders until it ends or releases them, so the locks are global.
 _locks: dict[Path, FileLock] = {}
 
 
 def refuse_strangers(path: Path) -> None:
-    """Refuse a `path` that exists and is no run's folder."""
+    """Reject a `path` that exists and is not a run's folder."""
     try:
         names = [entry.name for entry in path.iterdir()]
     except FileNotFoundError:
@@ -50,21 +50,21 @@ def refuse_strangers(path: Path) -> None:
         raise InputError(f"{path} holds {others[0]!r} but no config.yaml: it is no run's folder. {ELSEWHERE}")
 
 
-def refuse_other_config(path: Path | str, there: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse to go on with a run under a configuration that would change its results."""
-    differences = config_differences(there, asked)
+def refuse_other_config(path: Path | str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Reject resuming a run with a configuration that would change its results."""
+    differences = config_differences(there, wanted)
     if differences:
         lines = [f"  {_told(*difference)}" for difference in differences[:5]]
         more = len(differences) - len(lines)
         raise InputError(
             f"{path} holds a run with another configuration:\n"
             + "\n".join(lines + [f"  … and {more} more"] * (more > 0))
-            + "\nTo start a new run beside it, choose another run_name=."
+            + "\nTo start a new run, choose another run_name=."
         )
 
 
 def _told(key: str, old: str, new: str) -> str:
-    """Say a difference in words; a key that nobody could ask for came from elsewhere.
+    """Describe a difference in words. This version may lack the option.
 
     >>> _told("seed", "1", "2"), _told("rollout.later", "1", "nothing")
     ('seed: there 1, asked for 2', 'rollout.later: there 1, and this run has no such option')
@@ -84,7 +84,7 @@ def make_writable(path: Path) -> None:
     """Make the folder if it is missing, and check that a file can be made in it.
 
     Raises:
-        InputError: it can't be made or written.
+        InputError: the folder can't be made or written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -94,10 +94,10 @@ def make_writable(path: Path) -> None:
 
 
 def expect_writable(path: Path) -> None:
-    """Check like `make_writable`, but make nothing: test the nearest existing folder.
+    """Check like `make_writable`, but make nothing; test the nearest existing folder.
 
     Raises:
-        InputError: that folder refuses writing.
+        InputError: that folder can't be written.
     """
     there = next(place for place in (path, *path.parents) if place.exists())
     if not os.access(there, os.W_OK | os.X_OK):
@@ -105,7 +105,7 @@ def expect_writable(path: Path) -> None:
 
 
 def lock(path: Path) -> None:
-    """Hold the folder until this process ends, however it ends.
+    """Hold the folder until this process ends in any way.
 
     Raises:
         InputError: another process holds it.
@@ -118,20 +118,20 @@ def lock(path: Path) -> None:
     except Timeout:
         del _locks[path]
         raise InputError(
-            f"{path}: this run is running now, in another process. Wait for it, or choose another run_name=."
+            f"{path}: this run is running in another process. Wait for it, or choose another run_name=."
         ) from None
     except OSError:
-        pass  # a file system without locks: a run without this guard is better than no run
+        pass  # a file system without locks; run without this protection
 
 
 def let_go() -> None:
-    """Let go of the folders that this process holds: it goes on after its run."""
+    """Release the folders of this process, which continues after its run."""
     while _locks:
         _locks.popitem()[1].release()
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a run is running there; also True where the lock can't be tested."""
+    """Return whether a run is running there, or the lock can't be tested."""
     if path in _locks:
         return True
     if not os.access(path / ".lock", os.W_OK):
@@ -144,16 +144,16 @@ def is_held(path: Path) -> bool:
 
 
 def config_differences(
-    there: Mapping[str, Any], asked: Mapping[str, Any], may_change: Sequence[str] = MAY_CHANGE
+    there: Mapping[str, Any], wanted: Mapping[str, Any], may_change: Sequence[str] = MAY_CHANGE
 ) -> list[tuple[str, ...]]:
-    """Return (dotted key, value there, value asked for) wherever two configurations differ and must not.
+    """Return (dotted key, old value, new value) for each forbidden difference of two configurations.
 
     >>> config_differences({"seed": 1, "model": {"path": "a"}}, {"seed": 1, "model": {"path": "b"}})
     [('model.path', "'a'", "'b'")]
     >>> config_differences({"iterations": 5}, {"iterations": 9})
     []
     """
-    left, right = flatten(there), flatten(asked)
+    left, right = flatten(there), flatten(wanted)
     fixed = [
         key
         for key in {**left, **right}
@@ -183,6 +183,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `config` as YAML reads it back: tuples become lists, unusual values become text."""
+    """Return `config` in the form in which YAML reads it: tuples become lists, unusual values become text."""
     read_back: dict[str, Any] = json.loads(json.dumps(config, default=str))
     return read_back

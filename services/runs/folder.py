@@ -1,4 +1,4 @@
-"""A run's folder: its file names, its claim, and writing that leaves it readable after a crash.
+"""A run's folder: its file names, its claim, and writes that keep it readable after a crash.
 
     <output_dir>/<run_name>/
         config.yaml                                 the resolved configuration
@@ -6,12 +6,14 @@
         val_split_metrics.jsonl  test_…             {"epoch": n, "metrics": {…}}, a line per evaluation
         epoch_<n>_<split>_split_predictions.json    a list with a row for each prompt
         checkpoints/<iteration>/                    a bare number once complete, another name before
-        checkpoints/best.json                       the best checkpoint, where keep_best is set
+        checkpoints/best.json                       the best checkpoint, if keep_best is set
         model/  best_model/  report.html  diagnosis.html  learning_curves.png  log.txt  provenance.json
-        episodes.jsonl                              some episodes as they come, for `whetstone watch`
+        tokens/<iteration>.jsonl                    some episodes with numbers of their tokens
+        episodes.jsonl                              some new episodes, for `whetstone watch`
+        stopped.json                                the rule that stopped the run, if any
         timeline.json                               with --timeline
         functions/                                  reward functions from a script or notebook
-        data/<split>/                               what was computed of a data set's rows at the start
+        data/<split>/                               results that a run computes from rows at its start
 
 Iterations count from 1; epoch n of an evaluation is the number of iterations before it, so 0 is the
 untrained model.
@@ -52,7 +54,7 @@ log = logging.getLogger(__name__)
 INFO_FILES = ("rollout_info.jsonl", "training_info.jsonl")
 SPLITS = ("val", "test")
 Completed = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-SHORT_SPLITS = {"validation": "val"}  # the file names say val
+SHORT_SPLITS = {"validation": "val"}  # file names have val
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,16 @@ class RunFolder:
         only_look: bool = False,
         completed: Completed = dict,
     ) -> "RunFolder":
-        """Make the folder, or take the existing one of the same run; `config` becomes its config.yaml.
+        """Make the folder, or open the existing one of the same run; `config` becomes its config.yaml.
 
         Args:
-            completed: adds the options that came since to the configuration that is there.
-            only_look: make, write and lock nothing; then a run may be running there.
+            completed: adds newer options to the configuration in the folder.
+            only_look: make, write and lock nothing; a run may be running there.
 
         Raises:
-            InputError: the name is no folder name; the place can't be written; the folder belongs to
-                something else, to a run with another configuration, or to one that is running now;
-                or it holds results and `resume` is "never". The folder is untouched then.
+            InputError: the name is not a folder name; the place can't be written; the folder belongs to
+                something else, to a run with another configuration, or to a run in another process;
+                or it holds results and `resume` is "never". The folder stays unchanged.
         """
         if Path(run_name).name != run_name or run_name in ("", "..") or not is_one_line(run_name):
             raise InputError(
@@ -92,21 +94,21 @@ class RunFolder:
                 "and control characters"
             )
         folder = cls(Path(output_dir).absolute() / run_name)
-        asked = without_secrets(run_claim.plain(config))
+        wanted = without_secrets(run_claim.plain(config))
         run_claim.refuse_strangers(folder.path)
         if folder.config_file.exists():
-            run_claim.refuse_other_config(folder.path, completed(folder.config()), asked)
+            run_claim.refuse_other_config(folder.path, completed(folder.config()), wanted)
             if resume == "never" and folder.has_results():
                 raise InputError(
-                    f"{folder.path} already holds this run's results, and resume=never was asked for. "
-                    f"Choose another run_name=, or resume=auto to go on with it."
+                    f"{folder.path} already holds this run's results, but resume=never is set. "
+                    f"Choose another run_name=, or resume=auto to continue it."
                 )
         if only_look:
             run_claim.expect_writable(folder.path)
             return folder
         run_claim.make_writable(folder.path)
         run_claim.lock(folder.path)
-        write_atomically(folder.config_file, yaml.safe_dump(asked, sort_keys=False, allow_unicode=True))
+        write_atomically(folder.config_file, yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True))
         return folder
 
     @property
@@ -126,6 +128,10 @@ class RunFolder:
         return self.path / "checkpoints" / "best.json"
 
     @property
+    def stopped(self) -> Path:
+        return self.path / "stopped.json"
+
+    @property
     def report(self) -> Path:
         return self.path / "report.html"
 
@@ -140,6 +146,10 @@ class RunFolder:
     @property
     def episodes(self) -> Path:
         return self.path / "episodes.jsonl"
+
+    @property
+    def tokens(self) -> Path:
+        return self.path / "tokens"
 
     @property
     def functions(self) -> Path:
@@ -170,9 +180,9 @@ class RunFolder:
         return self.path / "checkpoints" / str(iteration)
 
     def checkpoints(self) -> dict[int, Path]:
-        """Return the complete checkpoints, oldest first. An incomplete one has a name that is no number."""
-        found = (self.path / "checkpoints").glob("*")
-        return dict(sorted((int(path.name), path) for path in found if path.name.isdecimal()))
+        """Return the complete checkpoints, oldest first. The names of incomplete ones are not numbers."""
+        paths = (self.path / "checkpoints").glob("*")
+        return dict(sorted((int(path.name), path) for path in paths if path.name.isdecimal()))
 
     def has_results(self) -> bool:
         """Return whether an iteration, an evaluation or a checkpoint was written."""
@@ -192,7 +202,7 @@ class RunFolder:
         self._append(_metrics_file(split), {"epoch": epoch, "metrics": dict(metrics)})
 
     def write_predictions(self, epoch: int, split: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-        """Write a row per generated text, with RL4LMs' keys, for the report.
+        """Write a row for each generated text, with RL4LMs' keys, for the report.
 
         Example of a row: `{"split_name": "val", "sample_id": "imdb/validation/3", "prompt_text": "…",
         "prompt_as_read": "…", "generated_text": "…", "ref_text": "…", "reward": 0.61,
@@ -204,9 +214,9 @@ class RunFolder:
     def truncate_after(self, iteration: int) -> None:
         """Delete the lines after `iteration`, so that a run resumed there has each iteration once.
 
-        A start without a checkpoint calls `truncate_after(-1)`: the evaluation at 0 is repeated too.
-        A line that a crash cut short is deleted as well. A file that loses a line for good is copied first.
-        Each file is replaced in one step.
+        A start without a checkpoint calls `truncate_after(-1)`, which also deletes the evaluation at 0. A
+        line that a crash cut short is deleted, too. A file that loses a line for good is copied first. Each
+        file is replaced in one step.
         """
         for file in self.jsonl_files():
             if file.exists():
@@ -221,6 +231,9 @@ class RunFolder:
             for epoch in self.prediction_epochs(split):
                 if epoch > iteration:
                     self.predictions_file(epoch, split).unlink()
+        for file in self.tokens.glob("*.jsonl"):
+            if file.stem.isdecimal() and int(file.stem) > iteration:
+                file.unlink()
 
     # Reading
 
@@ -231,14 +244,14 @@ class RunFolder:
             InputError: the file is missing, or is not YAML with keys.
         """
         try:
-            found = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+            config = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise InputError(f"{self.path} is no run's folder: it has no config.yaml") from None
+            raise InputError(f"{self.path} is not a run's folder, because it has no config.yaml") from None
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise InputError(f"{self.config_file} can't be read: {error}") from None
-        if not isinstance(found, dict):
-            raise InputError(f"{self.config_file}: expected keys and values, got {type(found).__name__}")
-        return found
+        if not isinstance(config, dict):
+            raise InputError(f"{self.config_file}: expected keys and values, got {type(config).__name__}")
+        return config
 
     def rollout_info(self) -> list[dict[str, Any]]:
         return self._rows(INFO_FILES[0])
@@ -247,7 +260,7 @@ class RunFolder:
         return self._rows(INFO_FILES[1])
 
     def evaluations(self, split: str) -> list[dict[str, Any]]:
-        """Return rows `{"epoch": n, "metrics": {…}}`, oldest first; for a repeated epoch, the later line."""
+        """Return rows `{"epoch": n, "metrics": {…}}`, oldest first; the later line of a repeated epoch."""
         by_epoch = {row["epoch"]: row for row in self._rows(_metrics_file(split))}
         return [by_epoch[epoch] for epoch in sorted(by_epoch)]
 
@@ -265,17 +278,17 @@ class RunFolder:
             InputError: the file is missing or damaged.
         """
         file = self.predictions_file(epoch, split)
-        found = read_json(file)
-        if not (isinstance(found, list) and all(isinstance(row, dict) for row in found)):
+        rows = read_json(file)
+        if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
             raise InputError(f"{file} is damaged: expected a list of objects")
-        return found
+        return rows
 
     def whole_predictions(self, epoch: int, split: str) -> list[dict[str, Any]]:
-        """Return `predictions`; where their file is damaged, warn and return none."""
+        """Return `predictions`; if their file is damaged, warn and return []."""
         try:
             return self.predictions(epoch, split)
         except InputError as error:
-            log.warning("%s. The report shows no texts of that evaluation", error)
+            log.warning("%s. The report shows no texts of this evaluation", error)
             return []
 
     def lines_so_far(self) -> dict[str, bytes]:
@@ -309,16 +322,16 @@ def _metrics_file(split: str) -> str:
 
 
 def _lost_line(file: Path, moment: str, kept: Sequence[Mapping[str, Any]], iteration: int) -> list[BadLine]:
-    """Return the last line if it is cut short and a run resumed at `iteration` does not write it again."""
+    """Return the last line if it is cut short and a run resumed at `iteration` will not rewrite it."""
     whole, _, last = file.read_bytes().rpartition(b"\n")
     if not last or iteration < 1:
         return []
     there = {row[moment] for row in kept}
     if moment == "iteration":
         is_lost = iteration not in there
-    else:  # the evaluation at `iteration` is repeated, earlier ones are not
-        found = re.match(rb'\{"epoch": (\d+)\D', last)
-        is_lost = found is None or (int(found[1]) in range(iteration) and int(found[1]) not in there)
+    else:  # a resumed run repeats only the evaluation at `iteration`
+        match = re.match(rb'\{"epoch": (\d+)\D', last)
+        is_lost = match is None or (int(match[1]) in range(iteration) and int(match[1]) not in there)
     return [BadLine(whole.count(b"\n") + 1 + bool(whole), "it was cut short")] * is_lost
 
 
@@ -326,11 +339,11 @@ def _keep(file: Path, bad: Sequence[BadLine]) -> None:
     copy = damaged_name(file)
     shutil.copy2(file, copy)
     log.warning(
-        "%s is damaged, and the run goes on without these lines: %s. The file as it was is kept as %s",
+        "%s is damaged, and the run continues without these lines: %s. The damaged file is kept as %s",
         *(file, told(bad), copy.name),
     )
 
 
 def needs_of(name: str) -> Needs:
-    """Return the keys that each line of a file has, and their types: iteration or epoch first."""
+    """Return the keys of each line of a file, and their types: iteration or epoch first."""
     return {"iteration": int} if name in INFO_FILES else {"epoch": int, "metrics": dict}

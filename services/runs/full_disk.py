@@ -1,4 +1,4 @@
-"""Messages for a full disk: what could not be written, what is safe, and what to type."""
+"""Messages for a full disk: what was not written, what is safe, and what to type."""
 
 from pathlib import Path
 
@@ -21,19 +21,19 @@ def what_is_safe(folder: RunFolder) -> str:
     """Return a message about what a run has saved, what is lost and what to do.
 
     Example: `Safe in runs/numbers: checkpoint 4 and the lines until iteration 4. Not saved: iteration 5.
-    Make room, and the same command goes on from there`
+    Make room, and the same command continues from there`
     """
     newest = checkpoints.latest(folder)
     last = max((row["iteration"] for row in folder.rollout_info()), default=0)
     if newest is None:
         lost = f"Not saved: {_iterations(1, last)}" if last else "No iteration was finished"
-        return f"No checkpoint is in {folder.path} yet. {lost}. Make room, and the same command begins anew"
+        return f"No checkpoint is in {folder.path} yet. {lost}. Make room, and the same command starts again"
     saved = newest[0]
     lost = f"Not saved: {_iterations(saved + 1, last)}. " if last > saved else ""
     model = ", model/" if trained_until(folder.model) == saved else ""
     return (
         f"Safe in {folder.path}: checkpoint {saved}{model} and the lines until iteration {saved}. {lost}"
-        "Make room, and the same command goes on from there"
+        "Make room, and the same command continues from there"
     )
 
 
@@ -47,7 +47,7 @@ def _iterations(first: int, last: int) -> str:
 
 
 def _with_hint(error: Exception, folder: RunFolder) -> Exception:
-    """Add the full places to a RunError: a part that died of a full disk may have been unable to say so."""
+    """Name full places in a RunError, because a part that died of a full disk may have been unable to."""
     places = [folder.path, ray_folder(), Path("/dev/shm")]  # the run's, Ray's files, Ray's object store
     full = full_places(places) if isinstance(error, RunError) else []
     if not full:

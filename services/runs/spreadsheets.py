@@ -1,4 +1,4 @@
-"""Cells of CSV files that people open in spreadsheets, which run a text that begins like a formula."""
+"""Cells of CSV files for spreadsheets, which execute texts that begin like a formula."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of a formula
 
 
 def as_text(cell: Any) -> Any:
-    """Return a cell with an apostrophe before what a spreadsheet would run; numbers stay as they are.
+    """Return a cell with an apostrophe before a text that a spreadsheet would execute; numbers unchanged.
 
     >>> as_text("=1+1"), as_text("ppo"), as_text(-0.5)
     ("'=1+1", 'ppo', -0.5)
@@ -15,7 +15,7 @@ def as_text(cell: Any) -> Any:
 
 
 def text_of(cell: str) -> str:
-    """Return the text of which `as_text` made the cell.
+    """Return the text from which `as_text` made the cell.
 
     >>> text_of("'=1+1"), text_of("'tis")
     ('=1+1', "'tis")

@@ -1,7 +1,7 @@
-"""Standard errors of means over texts, where several texts may come from one prompt.
+"""Standard errors of means over texts, if several texts may come from one prompt.
 
-Texts of one prompt resemble each other, so they say less than as many texts of different prompts. Prompts are
-the independent draws: a standard error is over prompts, however many texts each of them has.
+Texts of one prompt resemble each other, so they carry less information than texts of different prompts.
+Prompts are the independent samples, so a standard error is over prompts, whatever their numbers of texts.
 """
 
 import math
@@ -12,12 +12,12 @@ from typing import Literal
 from services.runs.part_names import split_name
 
 ERROR = "/standard_error"  # end of the names of standard errors
-CLEAR = 2.0  # standard errors that a change has to exceed; a smaller one is often chance
+CLEAR = 2.0  # standard errors that a change has to exceed; smaller changes are often chance
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change of a mean, with its standard error; None where the error is not known.
+    """Change of a mean, with its standard error, None if the error is unknown.
 
     Example: `Change(0.1, 0.02).direction == 1`, and `Change(0.00035, 0.029).direction == 0`.
     """
@@ -40,12 +40,12 @@ def error_key(metric: str) -> str:
     >>> error_key("reward/mean"), error_key("parts/easy/reward/mean"), error_key("pass@4")
     ('reward/standard_error', 'parts/easy/reward/standard_error', 'pass@4/standard_error')
     """
-    _, own = split_name(metric) or ("", metric)
-    return (metric.removesuffix("/mean") if own == "reward/mean" else metric) + ERROR
+    _, plain = split_name(metric) or ("", metric)
+    return (metric.removesuffix("/mean") if plain == "reward/mean" else metric) + ERROR
 
 
 def less_is_better(name: str) -> bool:
-    """Tell whether a smaller value of this metric is known to be the better one.
+    """Tell whether smaller values of this metric are known to be better.
 
     >>> less_is_better("loss"), less_is_better("fluency_metrics/perplexity"), less_is_better("reward/mean")
     (True, True, False)
@@ -54,7 +54,7 @@ def less_is_better(name: str) -> bool:
 
 
 def is_error(name: str) -> bool:
-    """Tell whether a metric's name is that of another one's standard error."""
+    """Tell whether a metric's name is the name of another metric's standard error."""
     return name.endswith(ERROR)
 
 
@@ -68,11 +68,11 @@ def standard_error(values: Sequence[float], prompts: Sequence[Hashable]) -> floa
     This is the sandwich estimator (Liang and Zeger 1986, Biometrika 73, 13-22) of a regression on a
     constant, with the correction G / (G - 1) for few clusters (Cameron and Miller 2015, Journal of Human
     Resources 50, 317-372, section II). Miller (2024, arXiv 2411.00640) recommends it for evaluations of
-    language models. Where all prompts have equally many texts, it is the standard deviation of the prompts'
+    language models. If all prompts have equally many texts, it is the standard deviation of the prompts'
     means over √G; with one text per prompt it is s / √N.
 
     Args:
-        prompts: the prompt of each value.
+        prompts: prompt of each value.
 
     >>> standard_error([1.0, 3.0, 5.0, 7.0], ["a", "a", "b", "b"])  # means 2 and 6: √8 / √2
     2.0
@@ -92,9 +92,9 @@ def standard_error_of_change(
 
         SE² = G / (G - 1) · Σ_g u_g²
 
-    A prompt's effect on both sides cancels: prompts that both sides have are compared in pairs. With equally
-    many texts everywhere, it is the standard deviation of the prompts' differences over √G. A prompt that
-    only one side has counts on that side. The sources are those of `standard_error`.
+    A prompt's effect on both sides cancels, because prompts on both sides are compared in pairs. With equally
+    many texts everywhere, it is the standard deviation of the prompts' differences over √G. A prompt on only
+    one side counts on that side. The sources are those of `standard_error`.
 
     >>> standard_error_of_change([1.0, 5.0], ["a", "b"], [2.0, 8.0], ["a", "b"])  # differences 1 and 3
     1.0
@@ -114,14 +114,14 @@ def unpaired(first: float | None, second: float | None) -> float | None:
 
 
 def _shares(values: Sequence[float], prompts: Sequence[Hashable]) -> dict[Hashable, float]:
-    """Return each prompt's share in the mean's deviation: Σ (x_i - x̄) / N over its own values."""
+    """Return each prompt's share in the mean's deviation: Σ (x_i - x̄) / N over the prompt's values."""
     if not values:
         return {}
     mean = math.fsum(values) / len(values)
     by_prompt: dict[Hashable, list[float]] = {}
     for value, prompt in zip(values, prompts, strict=True):
         by_prompt.setdefault(prompt, []).append(value - mean)
-    return {prompt: math.fsum(own) / len(values) for prompt, own in by_prompt.items()}
+    return {prompt: math.fsum(deviations) / len(values) for prompt, deviations in by_prompt.items()}
 
 
 def _over_prompts(shares: Mapping[Hashable, float]) -> float | None:

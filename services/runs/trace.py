@@ -1,4 +1,4 @@
-"""A run's timeline as a file: Chrome's trace format, which Perfetto and chrome://tracing show.
+"""A run's timeline as a file in Chrome's trace format, for Perfetto and chrome://tracing.
 
     [
     {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "the learner"}},
@@ -6,7 +6,7 @@
     …
     ]
 
-Lines are written while the run goes on. The format allows a missing end, so a killed run's file shows, too.
+Lines are written during the run. The format allows a missing end, so even a killed run's file is readable.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from contracts.processes.timeline import MAIN, Span
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 1.0  # between two writes
+EVERY_S = 1.0  # time between two writes
 COMMAND = "whetstone train"  # name of the process that writes
 
 
 class Trace:
-    """Writer of spans. Processes and their lanes get numbers in the order in which they come."""
+    """Writer of spans. It numbers processes and their lanes in the order of appearance."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -37,32 +37,32 @@ class Trace:
         file.write("[")
 
     def write(self, spans: Sequence[Span]) -> None:
-        for each in spans:
-            process, lane = self._numbers(each)
+        for span in spans:
+            process, lane = self._numbers(span)
             self._add(
-                name=each.name,
+                name=span.name,
                 ph="X",
                 pid=process,
                 tid=lane,
-                ts=round(each.began_s * 1e6),
-                dur=round(each.lasted_s * 1e6),
+                ts=round(span.began_s * 1e6),
+                dur=round(span.lasted_s * 1e6),
             )
         self._file.flush()
 
     def end(self) -> None:
         self._file.write("\n]\n")
 
-    def _numbers(self, each: Span) -> tuple[int, int]:
-        """Return the numbers of a span's process and lane; name them where they are new."""
-        name = each.process or COMMAND
+    def _numbers(self, span: Span) -> tuple[int, int]:
+        """Return the numbers of a span's process and lane; name new ones."""
+        name = span.process or COMMAND
         process = self._processes.setdefault(name, len(self._processes) + 1)
-        if (name, each.lane) not in self._lanes:
-            lane = self._lanes[name, each.lane] = 1 + sum(known == name for known, _ in self._lanes)
+        if (name, span.lane) not in self._lanes:
+            lane = self._lanes[name, span.lane] = 1 + sum(known == name for known, _ in self._lanes)
             if lane == 1:
                 self._add(name="process_name", ph="M", pid=process, args={"name": name})
                 self._add(name="process_sort_index", ph="M", pid=process, args={"sort_index": process})
-            self._add(name="thread_name", ph="M", pid=process, tid=lane, args={"name": _shown(each.lane)})
-        return process, self._lanes[name, each.lane]
+            self._add(name="thread_name", ph="M", pid=process, tid=lane, args={"name": _shown(span.lane)})
+        return process, self._lanes[name, span.lane]
 
     def _add(self, **event: Any) -> None:
         self._file.write("\n" if self._is_first else ",\n")
@@ -71,7 +71,7 @@ class Trace:
 
 
 def _shown(lane: str) -> str:
-    """Return a lane's name for people: Python has its own words for the first thread, and for Ray's threads.
+    """Return a lane's name for people, because Python's names of threads are technical.
 
     >>> _shown("MainThread"), _shown("Dummy-2"), _shown("engine")
     ('main', 'thread 2', 'engine')
@@ -81,10 +81,10 @@ def _shown(lane: str) -> str:
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[None]:
-    """Write this process's timeline, and what it receives, into a new file until the context ends.
+    """Write this process's timeline, including spans from other processes, into a new file.
 
-    A run that is resumed begins the file anew. Nothing is written where the timeline is off. A run goes on
-    without one that can't be written.
+    A resumed run overwrites the file. If the timeline is off, write nothing. If it can't be written, warn and
+    continue.
     """
     if not timeline.is_on():
         yield

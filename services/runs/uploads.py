@@ -1,4 +1,4 @@
-"""Copies to the mirror during the run: one at a time, in a thread; the next save waits for it."""
+"""Copies to the mirror during the run, one at a time, in a thread. The next save waits for the copy."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ Note = Callable[[str], None]
 
 
 class Uploads:
-    """Uploads of a run to its mirror. A copy that fails never ends the run."""
+    """Uploads of a run to its mirror. A failed copy never ends the run."""
 
     def __init__(self, mirror: Mirror, folder: RunFolder, note: Note) -> None:
         self._mirror, self._folder = mirror, folder
@@ -26,18 +26,19 @@ class Uploads:
         self._under_way: Future[None] | None = None
 
     def begin(self, iteration: int) -> None:
-        """Start to copy a checkpoint; the run may go on writing."""
+        """Start to copy a checkpoint. The run may continue to write."""
         lines, kept = self._folder.lines_so_far(), list(self._folder.checkpoints())
 
         def copy() -> None:
             self._mirror.put_files(self._folder)
             self._mirror.put_checkpoint(self._folder, iteration, lines)
             self._mirror.keep_only(kept)
+            self._mirror.put_tokens(self._folder)
 
         self._start(f"checkpoint {iteration}", copy)
 
     def wait(self) -> str | None:
-        """Wait for the current copy; return and note why it did not arrive, if it did not."""
+        """Wait for the current copy; return and report the reason if it failed."""
         call, self._under_way = self._under_way, None
         since = time.monotonic()
         while call is not None and not wait_for([call], timeout=NOTE_S).done:
@@ -48,12 +49,12 @@ class Uploads:
         error = call.exception() if call is not None else None
         if error is None:
             return None
-        said = f"{self._what} did not arrive at {self._mirror.url}: {type(error).__name__}: {error}"
-        self.note(said)
-        return said
+        message = f"{self._what} did not arrive at {self._mirror.url}: {type(error).__name__}: {error}"
+        self.note(message)
+        return message
 
     def finish(self) -> str | None:
-        """Copy all that the mirror lacks; return why it did not arrive, if it did not."""
+        """Copy everything that the mirror lacks; return the reason if the copy failed."""
         self.wait()
         folder = self._folder
 
@@ -65,6 +66,7 @@ class Uploads:
                 if model.exists():
                     self._mirror.put_tree(model, model.name)
             self._mirror.keep_only(folder.checkpoints())
+            self._mirror.put_tokens(folder)
 
         self._start("the run", copy)
         return self.wait()
@@ -77,7 +79,7 @@ class Uploads:
                 time.sleep(pause_s)
                 try:
                     copy()
-                except Exception as error:  # each file system raises its own
+                except Exception as error:  # each file system raises its own errors
                     failure = error
                 else:
                     done.set_result(None)

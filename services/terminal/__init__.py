@@ -1,1 +1,1 @@
-"""Terminal output and signals: short numbers, progress of slow steps, Ctrl-C."""
+"""Screens, short numbers, progress, Ctrl-C."""

@@ -12,7 +12,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 def draw_curve(values: Sequence[float], width: int, height: int) -> list[str]:
     """Draw `values` as a line over the full width, lowest value at the bottom, highest at the top.
 
-    Neighbouring values are averaged where there are more values than dots. NaN leaves a gap.
+    If values exceed dots, neighbouring values are averaged. NaN leaves a gap.
 
     Args:
         values: at least one.
@@ -54,7 +54,7 @@ def _averaged(values: Sequence[float], most: int) -> list[float]:
 
 
 def _stretched(values: Sequence[float], length: int) -> list[float]:
-    """Return `length` values, linearly interpolated between the given ones."""
+    """Interpolate the values linearly to `length` values."""
     if len(values) == 1 or length == 1:
         return list(values) * (length if len(values) == 1 else 1)
     step = (len(values) - 1) / (length - 1)
@@ -63,7 +63,7 @@ def _stretched(values: Sequence[float], length: int) -> list[float]:
 
 
 def _between(before: int | None, y: int) -> range:
-    """Return the dots of one column that join it to the column before, without that column's own dot."""
+    """Return the dots that join a column to the previous one, without the previous column's dot."""
     if before is None or abs(y - before) <= 1:
         return range(y, y + 1)
     return range(before + 1, y + 1) if y > before else range(y, before)

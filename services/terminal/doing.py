@@ -1,4 +1,4 @@
-"""Progress messages for slow steps: what goes on, for how long, and how long it took."""
+"""Progress messages for slow steps: name, time so far, and duration."""
 
 import contextlib
 import sys
@@ -13,11 +13,11 @@ from services.terminal.visible import visible
 FIRST_S = 0.7
 AGAIN_S = 10.0
 
-_under_way: list[object] = []  # innermost step last; only that one repeats its message
+_under_way: list[object] = []  # innermost step last; only it repeats its message
 
 
 def to_stderr(text: str) -> None:
-    """Print `text` to standard error: standard output is for results."""
+    """Print `text` to standard error, because standard output is for results."""
     with contextlib.suppress(OSError):  # standard error is closed
         print(visible(text), file=sys.stderr, flush=True)
 

@@ -1,15 +1,15 @@
-"""Handling of Ctrl-C, SIGTERM and SIGHUP: how a command ends when it is asked to.
+"""End a command at Ctrl-C, SIGTERM and SIGHUP.
 
-    nothing to save                a signal interrupts at once; what still runs ENDS_WITHIN_S later is killed
-    between `hold` and `restore`   the first signal is a request: the loop stops where its state is whole;
+    nothing to save                a signal interrupts at once; survivors after ENDS_WITHIN_S are killed
+    between `hold` and `restore`   the first signal is a request: the loop stops at a whole state;
                                    the second interrupts, as above
 
-One keystroke may arrive twice: once for the whole process group, once from a wrapper that passes it on. So a
-signal within ECHO_S of another counts as the same request. A signal that the parent ignores stays ignored, as
-POSIX requires: a script's job behind `&` ignores Ctrl-C, one under `nohup` the end of its terminal.
+One keystroke may arrive twice, once for the whole process group and once from a wrapper that forwards it. So
+a signal within ECHO_S of another counts as the same request. As POSIX requires, signals that the parent
+ignores stay ignored. A script's job with `&` ignores Ctrl-C; a job under `nohup` ignores its terminal's end.
 
-In a process that goes on after the command, such as a notebook's, nothing is killed: a KeyboardInterrupt is
-all, and what makes the command impossible is raised as a RunError.
+In a process that outlives the command, such as a notebook's, nothing is killed. The command raises only a
+KeyboardInterrupt, or a RunError if something necessary is gone.
 """
 
 import contextlib
@@ -32,22 +32,22 @@ from contracts.secrets.redaction import redact
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_S = 1.0
 ENDS_WITHIN_S = 4.0
-ENDS_ON_A_CLUSTER_WITHIN_S = 20.0  # reward servers have to be removed there
+ENDS_ON_A_CLUSTER_WITHIN_S = 20.0  # time to remove reward servers
 LOOK_S = 0.1
 SHOW_CURSOR = b"\x1b[?25h\n"
 EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Interrupted(KeyboardInterrupt):
-    """A requested stop: everything is saved or about to be."""
+    """A requested stop; the run has saved or is about to save."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: the whole command has to end, not just its current step."""
+    """SIGTERM or SIGHUP, which end the whole command, not only its current step."""
 
 
 class Requests:
-    """Filter that tells a request to stop from the echo of the one before.
+    """Filter that removes echoes of a stop request.
 
     >>> requests = Requests()
     >>> [requests.counts(at) for at in (10.0, 10.2, 10.9, 11.1)]
@@ -66,16 +66,16 @@ class Requests:
 
 
 class Command:
-    """A running command: its signal handlers, and a thread that makes sure it ends.
+    """A running command with its signal handlers, and a thread that ensures its end.
 
     Python runs a handler only between two steps of the main thread, which may be waiting inside a library.
-    The thread receives signals at once, through a pipe.
+    The thread receives signals at once through a pipe.
     """
 
     def __init__(self, name: str, ends_process: bool) -> None:
         self.name, self.ends_process = name, ends_process
         self.asked_by: int = signal.SIGINT  # the last signal
-        self.failure = ""  # why a command that does not end its process can't go on
+        self.failure = ""  # reason why a command inside a lasting process can't continue
         self.requests = Requests()  # counted by the handlers
         self.holder: StopRequest | None = None
         self.last_words: Callable[[], str] = lambda: ""
@@ -88,7 +88,7 @@ class Command:
         self._thread.start()
 
     def close(self) -> None:
-        """Restore the earlier handlers and end the thread, when the command has ended by itself."""
+        """Restore the earlier handlers and end the thread after the command's normal end."""
         signal.set_wakeup_fd(self._wakeup_before)
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -97,7 +97,7 @@ class Command:
         os.close(self._pipe)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal where there is nothing to save."""
+        """Handle a signal if nothing must be saved."""
         if self.failure:
             raise KeyboardInterrupt
         self.asked_by = number
@@ -106,7 +106,7 @@ class Command:
             raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
     def last_line(self, reason: str = "interrupted") -> str:
-        """Return why the command ends and what is saved, without its name."""
+        """Return the reason of the end and the saved state, without the command's name."""
         try:
             words = self.last_words()
         except Exception as error:  # last_words reads files, and no error may keep the command from ending
@@ -140,9 +140,9 @@ class Command:
         return True
 
     def end(self, last_line: str, code: int) -> None:
-        """Exit, and have a shell kill all child processes afterwards: if they died first, Ray would abort.
+        """Exit, and let a shell kill all child processes afterwards. If they died first, Ray would abort.
 
-        In a process that goes on, interrupt the main thread instead.
+        In a lasting process, interrupt the main thread instead.
         """
         logging.getLogger().error("stopped: %s", last_line)
         if not self.ends_process:
@@ -168,7 +168,7 @@ _command: Command | None = None
 
 
 def _forget_in_child() -> None:
-    """Detach a forked process from the command's pipe: its signals are its own."""
+    """Detach a forked process from the command's pipe, so its signals do not reach the command."""
     if _command is not None:
         signal.set_wakeup_fd(-1)
 
@@ -178,13 +178,13 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 @contextlib.contextmanager
 def interruptible(name: str, *, ends_process: bool = True) -> Iterator[Command | None]:
-    """Handle signals for a whole command. Outside of the main thread this does nothing.
+    """Handle signals for a whole command. Outside the main thread, do nothing.
 
     Args:
-        ends_process: the process is the command's own, and ends with it.
+        ends_process: the process ends with the command.
 
     Raises:
-        RunError: something that the command needs is gone, and its process goes on.
+        RunError: something necessary is gone, and the process lasts.
     """
     global _command
     if threading.current_thread() is not threading.main_thread() or _command is not None:
@@ -203,20 +203,20 @@ def interruptible(name: str, *, ends_process: bool = True) -> Iterator[Command |
 
 
 def on_interruption(last_words: Callable[[], str]) -> None:
-    """Set the words that the command ends with when interrupted: what is saved, and how to go on."""
+    """Set the last words of an interrupted command: the saved state, and how to continue."""
     if _command is not None:
         _command.last_words = last_words
 
 
 def last_line_of(name: str) -> str:
-    """Return the last line of a command that was interrupted; "" if something it needs is gone instead."""
+    """Return the last line of an interrupted command; "" if something necessary is gone instead."""
     if _command is None:
         return f"{name}: interrupted"
     return "" if _command.failure else f"{_command.name}: {_command.last_line()}"
 
 
 def give_up(reason: str) -> None:
-    """End the command and its child processes: something it needs is gone, and nothing can be saved any more.
+    """End the command and its child processes, because something necessary is gone and saving is impossible.
 
     Example: `give_up("Ray's raylet died")` says `whetstone train: Ray's raylet died; checkpoint 4 is whole`
     """
@@ -225,7 +225,7 @@ def give_up(reason: str) -> None:
 
 
 def leave_at_once() -> None:
-    """End this process without the shutdown of Python and its libraries, which can take many seconds."""
+    """End this process without Python's and its libraries' slow shutdown."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -234,7 +234,7 @@ def leave_at_once() -> None:
 
 
 def take_ctrl_c() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt in the current step, such as an answer; the command goes on."""
+    """Let Ctrl-C raise KeyboardInterrupt only in the current step, such as an answer."""
     if signal.SIGINT in heeded():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if _command is not None:
@@ -242,7 +242,7 @@ def take_ctrl_c() -> None:
 
 
 def heeded() -> list[int]:
-    """Return the signals that this process handles: those that its parent did not set to be ignored."""
+    """Return the signals to handle, without signals that the parent ignores."""
     return [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
@@ -262,7 +262,7 @@ def handlers_kept() -> Iterator[None]:
 
 
 def leave_terminal(number: int) -> None:
-    """After SIGHUP, redirect output from the lost terminal to nowhere: writing there would raise an error."""
+    """After SIGHUP, discard output to the lost terminal, because writing would raise an error."""
     if number != signal.SIGHUP:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -274,10 +274,10 @@ def leave_terminal(number: int) -> None:
 
 
 class StopRequest:
-    """A requested stop that the loop checks for, so that it ends where its state is whole.
+    """A requested stop; the loop checks for it and ends at a whole state.
 
     Args:
-        tell: called at the first request, in a separate thread: the loop may take a while to notice.
+        tell: called at the first request in a separate thread, because the loop may notice late.
     """
 
     def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
@@ -293,7 +293,7 @@ class StopRequest:
 
         Args:
             at_request: called at each request.
-            never_insists: no request interrupts, because another process was told and ends in its own time.
+            never_insists: no request interrupts, because another process knows it and ends by itself.
         """
         self._at_request, self.never_insists = at_request, never_insists
         for number in heeded():

@@ -22,7 +22,7 @@ def number(value: Any) -> str:
 
 
 def with_error(value: float, error: float | None, sign: str = "") -> str:
-    """Format a value with its standard error, both with the decimals that show two digits of the error.
+    """Format a value and its standard error, with two digits of the error.
 
     >>> with_error(0.61234, 0.0041), with_error(33.816, 1.26), with_error(0.5, 0.02, "+")
     ('0.6123 ± 0.0041', '33.8 ± 1.3', '+0.500 ± 0.020')

@@ -1,4 +1,4 @@
-"""Rich's console for texts of others: each character is shown, and none is a command or markup."""
+"""Rich's console for untrusted texts: it shows each character, and obeys no commands or markup."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,13 +10,14 @@ from services.terminal.visible import visible
 
 
 class Screen(Console):
-    """Console that shows texts as they are: `[red]` and `:smile:` too, unless `markup=True` is given."""
+    """Console that shows texts literally, even `[red]` and `:smile:`, unless `markup=True`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, **options})
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
-        """Render what is printed. Rich's own commands, as of a live display, come in segments apart."""
+        """Render the output. Rich's commands, for example of a live display, come in separate segments."""
         return super()._render_buffer(
-            each if each.control else Segment(visible(each.text), each.style) for each in buffer
+            segment if segment.control else Segment(visible(segment.text), segment.style)
+            for segment in buffer
         )

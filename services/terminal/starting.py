@@ -1,4 +1,4 @@
-"""Progress of a start whose parts come up side by side: a line for each, and none of them silent for long."""
+"""Progress of a parallel start, with a line for each part and no long silence."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ SILENCE_S = 10.0
 
 
 class Starting:
-    """Teller of a start. While it is entered, somebody hears something at least every `silence_s` seconds.
+    """Reporter of a start. While entered, it reports at least every `silence_s` seconds.
 
     Example: `with Starting(("the learner", "the worker"), say) as starting: …; starting.is_up("the learner")`
     may say `starting the learner and the worker …`, `starting the learner and the worker: 10 s so far`, `the
@@ -39,11 +39,11 @@ class Starting:
         self._thread.join()
 
     def hear(self, text: str) -> None:
-        """Take what a part says of its own start; the next line has it in brackets."""
+        """Take a part's note about its start; the next line shows it in brackets."""
         self._heard = text
 
     def is_up(self, part: str) -> None:
-        """Say that a part is up, and after how long."""
+        """Report that a part is up, with the duration of its start."""
         self._heard = ""
         self._missing.remove(part)
         self._tell(f"{part} took {duration(time.monotonic() - self._began)} to start")

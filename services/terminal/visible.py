@@ -1,14 +1,14 @@
-"""Texts of others on a terminal: nothing in them moves its cursor, beeps or turns letters round."""
+"""Make untrusted texts safe on a terminal: they can't move the cursor, beep or reverse letters."""
 
 import re
 
-# C0 but tab and line end, C1, what turns the direction of writing, halves of surrogate pairs.
+# C0 except tab and line end, C1, direction marks, halves of surrogate pairs.
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def visible(text: str) -> str:
-    """Return the text with a sign in place of each character that commands a terminal.
+    """Replace each character that commands a terminal.
 
     >>> visible("a\\x1b[2Jb\\r\\nc\\u202e"), visible("one\\ttwo")
     ('a�[2Jb\\nc�', 'one\\ttwo')
@@ -17,21 +17,21 @@ def visible(text: str) -> str:
 
 
 def is_one_line(text: str) -> bool:
-    """Return whether a text, such as a name, has no such character, and neither tabs nor line ends."""
+    """Return whether a text, such as a name, has no terminal commands, tabs or line ends."""
     return visible(text) == text and not set("\t\n") & set(text)
 
 
 def visible_json(text: str) -> str:
-    """Return JSON with the same values, in which such characters are written as escapes.
+    """Return JSON with the same values and escapes for terminal commands.
 
     >>> visible_json('["a\\x9b2J"]')
     '["a\\\\u009b2J"]'
     """
-    return UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def visible_log(text: str) -> str:
-    """Return lines of a log with their colours, and otherwise as `visible` does.
+    """Treat a log's lines like `visible`, but keep their colours.
 
     >>> visible_log("\\x1b[36mRay\\x1b[0m \\x1b]52;c;\\x07")
     '\\x1b[36mRay\\x1b[0m �]52;c;�'

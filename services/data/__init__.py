@@ -1,0 +1,1 @@
+"""Tasks, tokens, annotated data sets, and tools that models call."""

@@ -1,0 +1,71 @@
+"""Single values of rows: numbers as texts, truth values as tables write them, and empty cells."""
+
+import json
+from typing import Any
+
+from contracts.conversations.messages import is_conversation
+
+WORDS = {"true": True, "yes": True, "false": False, "no": False}
+TRUTHS = WORDS | {"1": True, "1.0": True, "0": False, "0.0": False}
+
+
+def as_text(value: Any) -> Any:
+    """Return a number as its text, because answers of mathematical problems may be numbers; others unchanged.
+
+    >>> as_text(3), as_text(0.5), as_text("007"), as_text(True), as_text(float("nan"))
+    ('3', '0.5', '007', True, nan)
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    return str(value) if is_number else value
+
+
+def is_blank(value: Any) -> bool:
+    """Return whether a cell is empty: null in JSON, or nothing between two commas in a table.
+
+    >>> is_blank(None), is_blank(""), is_blank(" "), is_blank(0)
+    (True, True, True, False)
+    """
+    return value is None or (isinstance(value, str) and not value.strip()) or value != value
+
+
+def holds_nothing(value: Any) -> bool:
+    """Return whether a value says nothing about its column: an empty cell, list or object.
+
+    >>> holds_nothing([]), holds_nothing({}), holds_nothing(" "), holds_nothing([0])
+    (True, True, True, False)
+    """
+    return is_blank(value) or (isinstance(value, list | dict) and not value)
+
+
+def in_json(value: Any) -> Any:
+    """Return the conversation in a JSON text, as some tables hold it; return any other value unchanged.
+
+    >>> in_json('[{"role": "user", "content": "Hi!"}]'), in_json("[1] is a list")
+    ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed if is_conversation(parsed) else value
+
+
+def truth_of(value: Any) -> bool | None:
+    """Return a truth value, or the word or number for one, as bool; None for anything else.
+
+    >>> truth_of(True), truth_of("no"), truth_of(1.0), truth_of("0"), truth_of(2), truth_of("good")
+    (True, False, True, False, None, None)
+    """
+    return TRUTHS.get(str(value).strip().lower()) if isinstance(value, bool | int | float | str) else None
+
+
+def is_truth(value: Any) -> bool:
+    """Return whether a value is true or false, or a word for it, but not a number."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in WORDS)
+
+
+def is_bool(value: Any) -> bool:
+    """Return whether a value is true or false, or one of these words."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))

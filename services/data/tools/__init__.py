@@ -1,0 +1,1 @@
+"""Tools for `environment=tools`, each in its own file."""

@@ -1,0 +1,1 @@
+"""Trained models at work: generate, evaluate, score, chat, publish."""

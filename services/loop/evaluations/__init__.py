@@ -1,1 +1,0 @@
-"""Evaluations on held-out prompts, and the baseline players beside them."""

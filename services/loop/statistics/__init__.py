@@ -1,1 +1,0 @@
-"""Numbers of an iteration: rollouts, parts of a mixture, several texts per prompt, signs of trouble."""

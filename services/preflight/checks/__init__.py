@@ -1,1 +1,0 @@
-"""Checks of one subject each: adapters, chat, environments, models, prompts, samplers."""

@@ -1,6 +1,0 @@
-"""Reproductions: pinned recipes, published numbers beside ours, and a page about both.
-
-conf/recipe/NAME.yaml ─▶ recipe.py ─▶ plan.py ─▶ checks.py ─▶ running.py (a run for each row and seed)
-                                                                  └─▶ results.py ─▶ page.py
-conf/recipe/published.csv ─▶ published.py ─────────────────────────────┘
-"""

@@ -1,0 +1,1 @@
+"""Stop rules, which end a run before its last iteration."""

@@ -1,0 +1,1 @@
+"""Studies of runs: benchmarks, comparisons, judges, ratings, annotation, RL4LMs' files."""

@@ -1,0 +1,1 @@
+"""Human judgements of models' texts: pages for raters, and statistics of their answers."""

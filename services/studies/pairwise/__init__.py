@@ -1,0 +1,1 @@
+"""Compare texts by a chat model in both orders, with counts and tests."""

@@ -1,0 +1,1 @@
+"""Translate RL4LMs' YAML files; each module turns a section into an experiment's options and notes."""

@@ -1,1 +1,0 @@
-"""Tools for `environment=tools`, one file each."""

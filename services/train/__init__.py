@@ -1,1 +1,0 @@
-"""Training runs from start to end: one, a sweep, the demo."""

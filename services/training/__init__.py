@@ -1,0 +1,1 @@
+"""Everything that changes weights, with the checks and the plan before it."""

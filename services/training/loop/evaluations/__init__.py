@@ -1,0 +1,1 @@
+"""Evaluations on held-out prompts, by the model and by baseline players."""

@@ -1,0 +1,1 @@
+"""Checks before a run starts anything: machine, memory, model, data, placement."""

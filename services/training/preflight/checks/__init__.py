@@ -1,0 +1,1 @@
+"""Checks of single subjects: adapters, chat, environments, models, prompts, samplers."""

@@ -1,0 +1,1 @@
+"""Training from start to end: a single run, a sweep, the demos."""
