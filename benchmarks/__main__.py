@@ -1,10 +1,10 @@
-"""Run benchmarks, each in its own process, so that none is affected by another's leftovers."""
+"""Run each benchmark in its own process, so that no leftovers affect the next."""
 
 import os
 import subprocess
 import sys
 
-from services.train.launch import MALLOC_TUNABLES
+from services.training.train.launch import MALLOC_TUNABLES
 
 ALL = {
     "generation": "a worker's tokens per second, and bare vLLM's",

@@ -38,17 +38,17 @@ def main() -> None:
         metrics = learner.update(rollouts)
         return metrics["tokens/trained"] / metrics["time/update_s"]
 
-    found = in_turns({name: lambda one=one: speed(one) for name, one in learners.items()}, ROUNDS)  # type: ignore[misc]
-    rows |= {f"{name}: response tokens trained a second": median(values) for name, values in found.items()}
+    speeds = in_turns({name: lambda one=one: speed(one) for name, one in learners.items()}, ROUNDS)  # type: ignore[misc]
+    rows |= {f"{name}: response tokens trained a second": median(values) for name, values in speeds.items()}
     rows |= {
-        f"{name}: of full training's tokens a second": ratio(found[name], found["full"])
+        f"{name}: of full training's tokens a second": ratio(speeds[name], speeds["full"])
         for name in ("LoRA", "QLoRA")
     }
     for name, learner in learners.items():
         state = [t for entry in learner.optimizer.state.values() for t in entry.values()]
         rows[f"{name}: optimiser's numbers, MB"] = sum(t.nbytes for t in state) / 1e6
         rows[f"{name}: pushed to a worker, MB"] = learner.publish("float32")[0].num_bytes / 1e6
-    publish("adapters", "adapters: PPO, 1 epoch, 98 million parameters, rank 16", rows, found)
+    publish("adapters", "adapters: PPO, 1 epoch, 98 million parameters, rank 16", rows, speeds)
 
 
 def _learner(kind: Any) -> Learner:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.driver [--short]
 
-A run's own loop hands out leases, takes rollouts, has them scored and gives batches to a learner. Engines,
-rewards and the learner are simulated in the same process. Values cross to them pickled, as by Ray, and only
-the driver's half of that is counted. Ray's own calls are measured apart: a fleet takes rollouts of workers
-behind Ray, which finish 5,000 a second. Each shape runs in a process of its own.
-`docs/results/driver.md` has the results.
+A run's loop hands out leases, takes and scores rollouts, and passes batches to a learner. Engines, rewards
+and the learner are simulated in the same process. Values cross to them pickled, as by Ray; only the driver's
+half of the work counts. A second measurement covers Ray's calls: a fleet takes rollouts from workers behind
+Ray, which finish 5,000 a second. Each shape runs in a separate process. `docs/results/studies.md` has the
+results.
 """
 
 import argparse
@@ -58,19 +58,19 @@ def main(argv: Sequence[str]) -> None:
         print(json.dumps(fleet_measured(Shape(**json.loads(arguments.fleet)))))
         return
     fleets = {shape: _in_a_process(shape, "--fleet") for shape in (() if arguments.short else FLEETS)}
-    found = {shape: _in_a_process(shape) for shape in (SHORT if arguments.short else SHAPES)}
-    numbers = {_name(shape): numbers for shape, numbers in found.items()}
-    numbers |= {f"a fleet: {_name(shape)}": each for shape, each in fleets.items()}
+    measured_of = {shape: _in_a_process(shape) for shape in (SHORT if arguments.short else SHAPES)}
+    numbers = {_name(shape): numbers for shape, numbers in measured_of.items()}
+    numbers |= {f"a fleet: {_name(shape)}": numbers_of for shape, numbers_of in fleets.items()}
     publish(
         "driver",
         f"the driver's cost a rollout (at least {AT_LEAST:,} a second on one core)",
-        {name: _said(each) for name, each in numbers.items()},
+        {name: _said(costs) for name, costs in numbers.items()},
         numbers,
     )
 
 
 def measured(shape: Shape) -> dict[str, float]:
-    """Run some iterations; return microseconds and kB a rollout, and the megabytes by which memory grew."""
+    """Run some iterations; return microseconds and kB a rollout, and the growth of memory in megabytes."""
     border, process = Border(), psutil.Process()
     with tempfile.TemporaryDirectory() as folder:
         loop = controller(shape, border, Path(folder))
@@ -113,7 +113,7 @@ def fleet_measured(shape: Shape) -> dict[str, float]:
 
 
 def _forget_peak() -> None:
-    """Let the process's peak memory begin anew, where the system can."""
+    """Reset the process's peak memory if the system can."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -126,9 +126,9 @@ def _in_a_process(shape: Shape, option: str = "--shape") -> Mapping[str, float]:
     command = [sys.executable, "-m", "benchmarks.driver", option, json.dumps(asdict(shape))]
     as_a_driver = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=as_a_driver)
-    found: Mapping[str, float] = json.loads(done.stdout)
-    print(f"{_name(shape)}: {_said(found)}", file=sys.stderr)
-    return found
+    costs: Mapping[str, float] = json.loads(done.stdout)
+    print(f"{_name(shape)}: {_said(costs)}", file=sys.stderr)
+    return costs
 
 
 def _name(shape: Shape) -> str:

@@ -1,4 +1,4 @@
-"""Partners of a simulated driver: values cross to them pickled, and their own work is not counted.
+"""Partners of a simulated driver: values cross to them pickled, and their work does not count.
 
 `controller` has them in one process. `start_fleet` has workers behind Ray, all of them in one actor: a
 machine with two cores can't start 256 processes. The driver calls each as if it had its own process.
@@ -26,28 +26,28 @@ from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling, Tu
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
 from contracts.weights import Probe, WeightManifest
-from rollout_workers.fleet import Fleet
-from rollout_workers.live_worker import LiveWorker
-from rollout_workers.places import Place
+from rollout_workers.fleet.fleet import Fleet
+from rollout_workers.fleet.live_worker import LiveWorker
+from rollout_workers.fleet.places import Place
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import WorkerReport
 from services.config.settings import RunSettings
-from services.loop.collecting import Collector, FailureBudget
-from services.loop.controller import Clients, Controller
-from services.loop.evaluations.evaluator import Evaluator
-from services.loop.journal import Journal
-from services.loop.requests import RunRequests
-from services.loop.scaling import Scaling
 from services.runs.folder import RunFolder
-from services.sources.leasing import LeaseSource
+from services.runs.tracking.console import Console
+from services.runs.tracking.tracker import Tracker
 from services.terminal.interrupts import StopRequest
-from services.tracking.console import Console
-from services.tracking.tracker import Tracker
-from services.train.loop import Assembly
+from services.training.loop.collecting import Collector, FailureBudget
+from services.training.loop.controller import Clients, Controller
+from services.training.loop.evaluations.evaluator import Evaluator
+from services.training.loop.journal import Journal
+from services.training.loop.requests import RunRequests
+from services.training.loop.scaling import Scaling
+from services.training.sources.leasing import LeaseSource
+from services.training.train.loop import Assembly
 
 GROUP, PROMPT_TOKENS, WORDS = 8, 128, 50_000
 DIFFERENT = 8  # responses that the engines write again and again
-LOOKS = 20  # of the driver at rollouts and scores while the learner trains
+LOOKS = 20  # how often the driver looks at rollouts and scores while the learner trains
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Shape:
 
 
 class Border:
-    """Border between the driver and other processes: it counts bytes, and the CPU seconds beyond."""
+    """Border between the driver and other processes, which counts bytes and the others' CPU seconds."""
 
     def __init__(self) -> None:
         self.num_bytes, self.beyond_s = 0, 0.0
@@ -79,11 +79,11 @@ class Border:
             return pickle.loads(data)
 
     def sent(self, value: Any) -> None:
-        """Count a value of the driver's that a partner gets and nobody here reads."""
+        """Count a driver's value that a partner gets but never reads."""
         self.num_bytes += len(pickle.dumps(value, protocol=5))
 
     def brought(self, make: Callable[[], Any]) -> Any:
-        """Return what a partner makes; only the driver's half is counted."""
+        """Return a partner's value; count only the driver's half."""
         with self.beyond():
             data = pickle.dumps(make(), protocol=5)
         self.num_bytes += len(data)
@@ -92,7 +92,7 @@ class Border:
     @contextlib.contextmanager
     def beyond(self) -> Iterator[None]:
         started = time.process_time()
-        gc.disable()  # a partner's objects are not the driver's to look through
+        gc.disable()  # the driver must not search a partner's objects
         yield
         gc.enable()
         self.beyond_s += time.process_time() - started
@@ -112,15 +112,15 @@ def responses(num_tokens: int) -> list[Response]:
     return made
 
 
-def answered(lease: Lease, said: Sequence[Response], version: int) -> Rollout:
+def answered(lease: Lease, replies: Sequence[Response], version: int) -> Rollout:
     """Return a lease's rollout."""
-    tokens, text, logprobs = said[lease.id % DIFFERENT]
+    tokens, text, logprobs = replies[lease.id % DIFFERENT]
     turn = Turn(lease.tokens, tokens, f"{lease.id} {text}", logprobs, (version,) * len(tokens))
     return Rollout(lease.id, lease.group, lease.prompt, (turn,), FinishReason.STOP)
 
 
 class Workers:
-    """Workers that write at once: a look brings one rollout of each, as `rollout_workers.fleet` has them."""
+    """Workers that write simultaneously; like the real fleet, each poll brings one rollout of each."""
 
     environment_restarts = num_quarantined = 0
     idle_s = 0.0
@@ -140,17 +140,17 @@ class Workers:
 
     def submit(self, leases: Sequence[Lease]) -> None:
         for worker, waiting, first in zip(self._live, self._waiting, range(len(leases)), strict=False):
-            own = list(leases[first :: len(self._live)])
-            worker.lease(own)
-            waiting += self._border.crossed(own)
+            share = list(leases[first :: len(self._live)])
+            worker.lease(share)
+            waiting += self._border.crossed(share)
 
     def collect(self) -> list[Rollout]:
-        found: list[Rollout] = []
+        rollouts: list[Rollout] = []
         for worker, waiting in zip(self._live, self._waiting, strict=True):
             if waiting:
                 report = self._border.brought(partial(self._report, waiting.popleft()))
-                found += worker.answered(report, 60.0)
-        return found
+                rollouts += worker.answered(report, 60.0)
+        return rollouts
 
     def _report(self, lease: Lease) -> WorkerReport:
         rollout = answered(lease, self._said, self._version)
@@ -174,7 +174,7 @@ class Workers:
 
 
 class Rewards:
-    """A reward that answers at once, or, where it is slow, when all texts of an iteration are there."""
+    """A reward that answers at once, or, if slow, when an iteration's texts are complete."""
 
     def __init__(self, shape: Shape, border: Border) -> None:
         self._shape, self._border, self._num_answered = shape, border, 0
@@ -182,17 +182,17 @@ class Rewards:
         self._num_waiting = 0
 
     def submit(self, samples: Sequence[Sample]) -> Future[list[Score]]:
-        asked = self._border.crossed(tuple(samples))
+        crossed = self._border.crossed(tuple(samples))
         future: Future[list[Score]] = Future()
         scores = [
-            Score(len(sample.text) % 97 / 97, {"length": len(sample.text) % 97 / 97}) for sample in asked
+            Score(len(sample.text) % 97 / 97, {"length": len(sample.text) % 97 / 97}) for sample in crossed
         ]
         self._waiting.append((scores, future))
         self._num_waiting += len(samples)
         if not self._shape.slow_rewards or self._num_waiting >= self._shape.rollouts:
-            for scores, each in self._waiting:
+            for scores, promise in self._waiting:
                 self._num_answered += len(scores)
-                each.set_result(self._border.brought(partial(list, scores)))
+                promise.set_result(self._border.brought(partial(list, scores)))
             self._waiting, self._num_waiting = [], 0
         return future
 
@@ -213,7 +213,7 @@ class Rewards:
 
 
 class Learner:
-    """A learner that only takes its batch, once, as Ray's object store would."""
+    """A learner that only takes its batch once, like Ray's object store."""
 
     def __init__(self, border: Border) -> None:
         self._border, self._version = border, 0
@@ -248,7 +248,7 @@ def lease_source(sampling: Sampling) -> LeaseSource:
 
 
 def controller(shape: Shape, border: Border, folder: Path) -> Controller:
-    """Return a run's own loop with these partners."""
+    """Return a run's loop with these partners."""
     settings = build(RunSettings, _options(shape, folder), where="")
     workers, rewards = Workers(shape, border), Rewards(shape, border)
     console = Console(Terminal(file=io.StringIO()))
@@ -282,7 +282,7 @@ def _options(shape: Shape, folder: Path) -> dict[str, Any]:
 
 
 class PacedWorker:
-    """A worker behind Ray that finishes its leases one after the other, at a pace."""
+    """A worker behind Ray that finishes its leases in turn, at a fixed pace."""
 
     def __init__(self, num_tokens: int, a_second: float) -> None:
         self._said, self._a_second = responses(num_tokens), a_second
@@ -301,13 +301,13 @@ class PacedWorker:
         self._waiting += leases
 
     async def poll(self, wait_s: float) -> WorkerReport:
-        """Return what is finished by now; wait for the next rollout, but no longer than `wait_s`."""
+        """Return the finished rollouts; wait for the next one for at most `wait_s`."""
         next_at = self._begun + (self._num_finished + 1) / self._a_second
         await asyncio.sleep(min(max(0.0, next_at - time.monotonic()), wait_s) if self._waiting else wait_s)
         due = int((time.monotonic() - self._begun) * self._a_second) - self._num_finished
-        own = [self._waiting.popleft() for _ in range(min(due, len(self._waiting)))]
-        self._num_finished += len(own)
-        rollouts = tuple(answered(lease, self._said, 0) for lease in own)
+        due_leases = [self._waiting.popleft() for _ in range(min(due, len(self._waiting)))]
+        self._num_finished += len(due_leases)
+        rollouts = tuple(answered(lease, self._said, 0) for lease in due_leases)
         return WorkerReport(rollouts, len(self._waiting), self._num_finished, 0)
 
 
@@ -318,12 +318,12 @@ class Hosts:
         self._workers = [PacedWorker(num_tokens, a_second) for _ in range(workers)]
 
     async def call(self, worker: int, name: str, arguments: dict[str, Any]) -> Any:
-        found = getattr(self._workers[worker], name)(**arguments)
-        return await found if asyncio.iscoroutine(found) else found
+        returned = getattr(self._workers[worker], name)(**arguments)
+        return await returned if asyncio.iscoroutine(returned) else returned
 
     async def apply(self, worker: int, func: Callable[..., Any], **arguments: Any) -> Any:
-        found = func(self._workers[worker], **arguments)
-        return await found if asyncio.iscoroutine(found) else found
+        returned = func(self._workers[worker], **arguments)
+        return await returned if asyncio.iscoroutine(returned) else returned
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class _Method:
 
 @dataclass(frozen=True, slots=True)
 class HostedWorker:
-    """Handle of one worker, as the fleet wants it."""
+    """Handle of one worker in the fleet's form."""
 
     hosts: Any
     worker: int

@@ -1,7 +1,7 @@
-"""Generated tokens per second of a worker with vLLM and of one with transformers, by the model's shape.
+"""Generated tokens per second of a vLLM worker and a transformers worker, by the model's shape.
 
-`rollout.engine=auto` follows these figures on a CPU. Each worker has its own process, since vLLM binds the
-threads of the process that loads it.
+`rollout.engine=auto` follows these figures on a CPU. Each worker has its own process, because vLLM binds the
+threads of its process.
 """
 
 import itertools
@@ -31,11 +31,11 @@ def main() -> None:
     shown: dict[str, float] = {}
     details: dict[str, list[float]] = {}
     for shape, model in models().items():
-        for name, found in beside_each_other(model).items():
-            for engine, values in found.items():
+        for name, speeds in beside_each_other(model).items():
+            for engine, values in speeds.items():
                 details[f"{shape}, {name}: {engine}, tokens/s"] = values
                 shown[f"{shape}, {name}: {engine}, tokens/s"] = sorted(values)[ROUNDS // 2]
-            shown[f"{shape}, {name}: transformers / vLLM"] = ratio(found["transformers"], found["vllm"])
+            shown[f"{shape}, {name}: transformers / vLLM"] = ratio(speeds["transformers"], speeds["vllm"])
     publish("engines", f"engines: {NUM_PROMPTS} prompts of {PROMPT_TOKENS} tokens", shown, details)
 
 
@@ -91,7 +91,7 @@ def start(model: str, engine: str) -> None:
 
 
 def tokens_per_s(lengths: tuple[int, int]) -> float:
-    """Have this process's worker write a batch; return its tokens a second."""
+    """Let this process's worker write a batch; return its tokens a second."""
     draw, leases = random.Random(0), []
     for seed in range(NUM_PROMPTS):
         number, sampling = next(_ids), Sampling(max_tokens=draw.randint(*lengths))

@@ -23,7 +23,7 @@ class Side:
     def __init__(self, model: str) -> None:
         settings = RolloutSettings(max_concurrent=NUM_PROMPTS, kv_cache_gib=0.5)
         self._worker = RolloutWorker(model, model, None, engine_of(model), settings)
-        self._worker.ready()  # before the learner: two models can't be loaded at once in one process
+        self._worker.ready()  # before the learner, because one process can't load two models at once
         self._learner = Learner(
             ModelSettings(path=model),
             PPO(num_epochs=4, minibatch_size=NUM_PROMPTS),
@@ -56,12 +56,12 @@ class Side:
 def main() -> None:
     prepare_environment()
     sides = {"GPT": Side(str(gpt2_tiny())), "T5": Side(str(t5_small_as_gpt2_tiny()))}
-    found = in_turns(sides, ROUNDS, warm_up=2)
-    medians = {f"{name}, s an iteration": sorted(values)[ROUNDS // 2] for name, values in found.items()}
+    times = in_turns(sides, ROUNDS, warm_up=2)
+    medians = {f"{name}, s an iteration": sorted(values)[ROUNDS // 2] for name, values in times.items()}
     sizes = {f"{name}, parameters": side.num_parameters for name, side in sides.items()}
-    share = {"T5 / GPT (at most 1.6)": ratio(found["T5"], found["GPT"])}
+    share = {"T5 / GPT (at most 1.6)": ratio(times["T5"], times["GPT"])}
     title = f"{NUM_PROMPTS} prompts of {PROMPT_TOKENS} tokens, {NEW_TOKENS} new, 4 epochs"
-    publish("families", title, {**sizes, **medians, **share}, found)
+    publish("families", title, {**sizes, **medians, **share}, times)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Generated tokens per second behind the gateway, and of the bare engine with the same requests.
 
-64 agents make four calls each, every one with the answers before it. The bare side steps the engine in a
-loop: an answer's successor is added at once, and its tokens are known without any reading. The other side has
-the same engine behind the gateway, and its agents in another process. Both draw the same number of tokens.
+64 agents make four calls each; every call contains the earlier answers. The bare side steps the engine in a
+loop, adds an answer's successor at once, and knows its tokens without tokenizing. The other side has the same
+engine behind the gateway, and its agents in another process. Both sample the same number of tokens.
 """
 
 import itertools
@@ -27,6 +27,7 @@ from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.server import Gateway
 from rollout_workers.gateway.serving import EngineThread
 from rollout_workers.settings import RolloutSettings
+from services.models.new_tokenizer import byte_tokenizer
 
 AGENTS, CALLS, NEW, ROUNDS = 64, 4, 64, 5
 PROMPT, BETWEEN = 43, 24  # tokens of the first context, and of each message behind an answer
@@ -43,11 +44,13 @@ def main() -> None:
     rows: dict[str, float] = {}
     details: dict[str, list[float]] = {}
     for name in sys.argv[1:] or SHAPES:
-        found = measured(str(model(*SHAPES[name])))
-        for side, values in found.items():
+        speeds = measured(str(model(*SHAPES[name])))
+        for side, values in speeds.items():
             rows[f"{name}: {side}, tokens/s"] = sorted(values)[ROUNDS // 2]
             details[f"{name}: {side}"] = values
-        rows[f"{name}: gateway / bare engine (at least 0.95)"] = ratio(found["gateway"], found["bare engine"])
+        rows[f"{name}: gateway / bare engine (at least 0.95)"] = ratio(
+            speeds["gateway"], speeds["bare engine"]
+        )
     publish("gateway", f"gateway: {AGENTS} agents, {CALLS} calls each, {NEW} tokens a call", rows, details)
 
 
@@ -85,10 +88,10 @@ def measured(folder: str) -> dict[str, list[float]]:
         for agent in range(AGENTS):
             add(tuple((agent + place) % 200 for place in range(PROMPT)), CALLS - 1)
         while engine.num_unfinished:
-            for each in engine.step():
-                context, left = contexts.pop(each.request_id), num_left.pop(each.request_id)
+            for generation in engine.step():
+                context, left = contexts.pop(generation.request_id), num_left.pop(generation.request_id)
                 if left:
-                    add(context + each.tokens + tuple(range(BETWEEN)), left - 1)
+                    add(context + generation.tokens + tuple(range(BETWEEN)), left - 1)
         return AGENTS * CALLS * NEW / (perf_counter() - started)
 
     def served() -> float:
@@ -106,39 +109,31 @@ def measured(folder: str) -> dict[str, list[float]]:
             ]
             return [gateway.open(door) for door in doors]
 
-        asked = {"address": address, "keys": gateway.submit(keys()).result(), "calls": CALLS}
+        request = {"address": address, "keys": gateway.submit(keys()).result(), "calls": CALLS}
         thread = EngineThread(lambda: engine, calls)
-        agents.stdin.write(json.dumps(asked) + "\n")  # type: ignore[union-attr]
+        agents.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
         agents.stdin.flush()  # type: ignore[union-attr]
         seconds = float(agents.stdout.readline())  # type: ignore[union-attr]
         thread.stop()
         return AGENTS * CALLS * NEW / seconds
 
-    found = in_turns({"bare engine": bare, "gateway": served}, ROUNDS, warm_up=1)
+    speeds = in_turns({"bare engine": bare, "gateway": served}, ROUNDS, warm_up=1)
     agents.stdin.close()
     agents.wait()
     gateway.stop()
-    return found
+    return speeds
 
 
 def model(layers: int, width: int) -> Path:
     """Make a GPT that reads bytes, with a chat template."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import GPT2Config, PreTrainedTokenizerFast
+    from transformers import GPT2Config
 
-    marks = ["<eos>", "<|start|>", "<|end|>"]
-    words = [*marks, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    bare = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=[]))
-    bare.add_special_tokens(marks)
-    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bare.decoder = decoders.ByteLevel()
+    tokenizer = byte_tokenizer(("<eos>", "<|start|>", "<|end|>"), eos_token="<eos>", chat_template=TEMPLATE)
     config = GPT2Config(
-        vocab_size=len(words), n_positions=1024, n_embd=width, n_layer=layers, n_head=width // 32
+        vocab_size=len(tokenizer), n_positions=1024, n_embd=width, n_layer=layers, n_head=width // 32
     )
     config.bos_token_id = config.eos_token_id = 0
     folder = made(f"gateway-{layers}-{width}", config)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<eos>")
-    tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -1,7 +1,7 @@
-"""Agents of the gateway's benchmark, in a process of their own: as light as a caller can be.
+"""Minimal agents of the gateway's benchmark, in a separate process.
 
-Reads lines `{"address": …, "keys": [one for each agent], "calls": n}` and answers each with the seconds that
-all agents took, side by side. Each agent talks: every call has the answers before it.
+The process reads lines `{"address": …, "keys": [one for each agent], "calls": n}` and answers each with the
+seconds that all agents took in parallel. Every call contains the agent's earlier answers.
 """
 
 import asyncio
@@ -41,9 +41,9 @@ async def together(address: str, keys: list[str], calls: int) -> None:
 
 def main() -> None:
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         started = perf_counter()
-        asyncio.run(together(**asked))
+        asyncio.run(together(**request))
         print(perf_counter() - started, flush=True)
 
 

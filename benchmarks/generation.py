@@ -35,24 +35,24 @@ def main() -> None:
     model = str(gpt2_tiny())
     prepare_environment()
     worker = worker_side(model, SETTINGS, texts)
-    rows, found = compared(worker, bare_side(model, SETTINGS, texts, _as_the_worker(SETTINGS)), rounds=9)
-    publish("generation", f"generation: {texts}", rows, found)
+    rows, speeds = compared(worker, bare_side(model, SETTINGS, texts, _as_the_worker(SETTINGS)), rounds=9)
+    publish("generation", f"generation: {texts}", rows, speeds)
 
 
 def compared(
     worker: Callable[[], float], bare: Callable[[], float], rounds: int
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Measure two sides in turns; return the rows of a table, and all values."""
-    found = in_turns({"vllm.LLM.generate": bare, "rollout worker": worker}, rounds, warm_up=2)
-    share = ratio(found["rollout worker"], found["vllm.LLM.generate"])
-    medians = {f"{name}, tokens/s": sorted(values)[rounds // 2] for name, values in found.items()}
-    return {**medians, "worker / bare vLLM (at least 0.95)": share}, found
+    speeds = in_turns({"vllm.LLM.generate": bare, "rollout worker": worker}, rounds, warm_up=2)
+    share = ratio(speeds["rollout worker"], speeds["vllm.LLM.generate"])
+    medians = {f"{name}, tokens/s": sorted(values)[rounds // 2] for name, values in speeds.items()}
+    return {**medians, "worker / bare vLLM (at least 0.95)": share}, speeds
 
 
 def bare_side(
     model: str, settings: RolloutSettings, texts: TextBatch, arguments: Mapping[str, Any]
 ) -> Callable[[], float]:
-    """Start a `vllm.LLM`; return a function that has it write a batch, and returns tokens a second."""
+    """Start a `vllm.LLM`; return a function that writes a batch and returns tokens a second."""
     from vllm import LLM
 
     llm = LLM(
@@ -67,19 +67,19 @@ def bare_side(
     draw = random.Random(0)
 
     def tokens_per_s() -> float:
-        asked = [{"prompt_token_ids": list(tokens)} for tokens in prompts(texts, draw)]
+        requests = [{"prompt_token_ids": list(tokens)} for tokens in prompts(texts, draw)]
         parameters = [sampling_parameters(sampling(texts), seed) for seed in range(texts.count)]
-        for each in parameters:
-            each.detokenize = True  # the default: both sides deliver tokens, log-probabilities and text
+        for drawing in parameters:
+            drawing.detokenize = True  # the default: both sides deliver tokens, log-probabilities and text
         started = perf_counter()
-        outputs = llm.generate(asked, parameters, use_tqdm=False)
+        outputs = llm.generate(requests, parameters, use_tqdm=False)
         return sum(len(o.outputs[0].token_ids) for o in outputs) / (perf_counter() - started)
 
     return tokens_per_s
 
 
 def worker_side(model: str, settings: RolloutSettings, texts: TextBatch) -> Callable[[], float]:
-    """Start a rollout worker; return a function that has it write a batch, and returns tokens a second."""
+    """Start a rollout worker; return a function that writes a batch and returns tokens a second."""
     worker = RolloutWorker(model, model, None, "vllm", settings)
     worker.ready()
     draw, ids = random.Random(1), itertools.count()
@@ -104,7 +104,7 @@ def prompts(texts: TextBatch, draw: random.Random) -> list[tuple[int, ...]]:
 
 
 def sampling(texts: TextBatch) -> Sampling:
-    """Return how tokens are drawn; the minimum keeps both sides at the same number of tokens."""
+    """Return the sampling; its minimum length gives both sides the same number of tokens."""
     return Sampling(max_tokens=texts.new, min_tokens=texts.new)
 
 

@@ -8,13 +8,16 @@ from typing import Any
 from benchmarks.qwen_shapes import CONFIGS, files_of
 from contracts.settings import build, with_options
 from services.config.settings import RunSettings
-from services.preflight.capacity.fitting import Fit, Misfit
-from services.preflight.capacity.gpu_defaults import alternative, choice, written
-from services.preflight.deployment import Machine, deployment_of
-from services.preflight.picture import pictured
+from services.training.preflight.capacity.fitting import Fit, Misfit
+from services.training.preflight.capacity.gpu_defaults import alternative, choice, written
+from services.training.preflight.deployment import Machine, deployment_of
+from services.training.preflight.picture import pictured
 
 ROOT = Path(__file__).parents[1]
-PAGE, PLANS = ROOT / "docs" / "gpus.md", ROOT / "tests" / "services" / "preflight" / "gpu_plans.json"
+PAGE, PLANS = (
+    ROOT / "docs" / "gpus.md",
+    ROOT / "tests" / "services" / "training" / "preflight" / "gpu_plans.json",
+)
 GB = 1e9  # real GPUs of this name have a little more
 MACHINES = {
     "1×24 GB": Machine(16.0, 1, gpu_bytes=24 * GB, nodes=(1,), host_bytes=120 * GB),
@@ -24,25 +27,25 @@ MACHINES = {
 }
 HEAD = """# Which settings for which GPUs
 
-**No run of this page has been tried.** `python -m benchmarks.gpu_plans` made it from the plan, for PPO
-with its defaults and Qwen2.5's shapes. Measured on GPUs was the learner of 0.5B alone: [its
-memory](results/gpu.md) is the plan's to 0.1 %. 80 GB are 80·10⁹ bytes. A node's own free memory is 120 GB
-beside a GPU of 24 GB. Beside one GPU of 80 GB it is 240 GB, and beside eight 960 GB.
+**No run of this page has been tried.** `python -m benchmarks.gpu_plans` calculates it from the plan, for PPO
+with its defaults and Qwen2.5's shapes. Only the 0.5B learner was measured on GPUs; [its
+memory](results/gpu.md) agrees with the plan to 0.1 %. 80 GB are 80·10⁹ bytes. A node's host memory is 120 GB
+for a GPU of 24 GB, 240 GB for one GPU of 80 GB, and 960 GB for eight.
 
-`whetstone train` chooses what you leave out of `learner.token_budget`, `model.gradient_checkpointing`,
+`whetstone train` chooses open values of `learner.token_budget`, `model.gradient_checkpointing`,
 `rollout.gpu_memory_utilization` and `rollout.sleep`. `whetstone plan` shows the choice and the sums. If the
-defaults can't fit, the run is refused with options that do: the column *set*. More processes come first, then
+defaults can't fit, the run is refused with fitting options (column *set*). More processes come first, then
 `learner.offload`, which trains the same model more slowly, then adapters.
 """
 
 
-def run_of(algorithm: str = "ppo", **given: Any) -> RunSettings:
+def run_of(algorithm: str = "ppo", **options: Any) -> RunSettings:
     whole = {"algorithm": algorithm, "task": "increasing_numbers", "model": {"path": "Qwen/Qwen2.5"}}
-    return build(RunSettings, {**whole, "rollout": {"engine": "vllm"}, **given}, where="")
+    return build(RunSettings, {**whole, "rollout": {"engine": "vllm"}, **options}, where="")
 
 
 def plans(algorithm: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return for each machine and model what is to be set, what is chosen, and the sums."""
+    """Return the options to set, the chosen options and the sums for each machine and model."""
     return {
         machine: {model: _plan(algorithm, MACHINES[machine], model) for model in CONFIGS}
         for machine in MACHINES
@@ -61,14 +64,14 @@ def _plan(algorithm: str, machine: Machine, name: str) -> dict[str, Any]:
     return {"refused": default.words, **_row(*instead)}
 
 
-def _row(options: Mapping[str, Any], found: Fit) -> dict[str, Any]:
-    return {"set": written(options), "chosen": written(found.chosen), "sum": found.words}
+def _row(options: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    return {"set": written(options), "chosen": written(fit.chosen), "sum": fit.words}
 
 
-def page(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def page(plans_of: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Return docs/gpus.md from PPO's plans: a table for each machine, and the picture of the largest."""
     parts = [HEAD]
-    for machine, models in found.items():
+    for machine, models in plans_of.items():
         rows = [f"{name}|{_cell(row, 'set')}|{_cell(row, 'chosen')}\n" for name, row in models.items()]
         parts.append(f"## {machine}\n\nmodel|set|chosen\n---|---|---\n{''.join(rows)}")
     picture = "\n".join(_picture("32B", "2×8×80 GB"))
@@ -79,7 +82,7 @@ def page(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
 def _cell(row: Mapping[str, Any], key: str) -> str:
     if key not in row:
         return "nothing fits" if key == "set" else "–"
-    return " ".join(f"`{each}`" for each in row[key]) or "–"
+    return " ".join(f"`{option}`" for option in row[key]) or "–"
 
 
 def _picture(name: str, machine: str) -> list[str]:
@@ -90,9 +93,9 @@ def _picture(name: str, machine: str) -> list[str]:
 
 
 def main() -> None:
-    found = {algorithm: plans(algorithm) for algorithm in ("ppo", "grpo")}
-    PLANS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    PAGE.write_text(page(found["ppo"]))
+    plans_by_algorithm = {algorithm: plans(algorithm) for algorithm in ("ppo", "grpo")}
+    PLANS.write_text(json.dumps(plans_by_algorithm, indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(plans_by_algorithm["ppo"]))
 
 
 if __name__ == "__main__":

@@ -19,19 +19,19 @@ def main(names: list[str]) -> None:
         print(json.dumps(measure(*names)))
         return
     gpt2_tiny_50k()  # made before the measurements
-    found = {name: _in_a_process_of_its_own(name) for name in ("nothing", *LIMITS_GIB)}
-    rows: dict[str, Any] = {"libraries and models alone, GiB": found["nothing"]["peak_gib"]}
+    peaks = {name: _in_a_process_of_its_own(name) for name in ("nothing", *LIMITS_GIB)}
+    rows: dict[str, Any] = {"libraries and models alone, GiB": peaks["nothing"]["peak_gib"]}
     for name, limit in LIMITS_GIB.items():
-        rows[f"{name}, GiB (at most {limit:g})"] = found[name]["peak_gib"]
+        rows[f"{name}, GiB (at most {limit:g})"] = peaks[name]["peak_gib"]
         rows[f"{name}, seconds scoring + updating"] = (
-            f"{found[name]['time/score_s']:.1f} + {found[name]['time/update_s']:.1f}"
+            f"{peaks[name]['time/score_s']:.1f} + {peaks[name]['time/update_s']:.1f}"
         )
     title = f"memory of an update: {NUM_ROLLOUTS * RESPONSE_TOKENS:,} response tokens, 50,257 words"
-    publish("learner_memory", title, rows, found)
+    publish("learner_memory", title, rows, peaks)
 
 
 def measure(name: str) -> dict[str, float]:
-    """Measure an iteration with the defaults but two epochs; "nothing" makes PPO's learner and stops."""
+    """Measure an iteration with the defaults except two epochs; "nothing" only makes PPO's learner."""
     from contracts.components import find
     from learner.algorithms import ALGORITHMS
     from learner.learner import Learner
@@ -76,8 +76,8 @@ def high_water_mark_gib() -> float:
 def _in_a_process_of_its_own(name: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.learner_memory", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    peaks: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return peaks
 
 
 if __name__ == "__main__":

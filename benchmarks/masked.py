@@ -50,9 +50,9 @@ def main() -> None:
         ("T5, transformers", t5_tiny(), "transformers"),
     ):
         sides = {"ppo": Side(str(model), engine, None), "nlpo": Side(str(model), engine, RULE)}
-        found = in_turns(sides, ROUNDS, warm_up=2)
-        rows[f"{name}: nlpo / ppo, seconds a token (at most 2.2)"] = ratio(found["nlpo"], found["ppo"])
-        details[name] = found
+        times = in_turns(sides, ROUNDS, warm_up=2)
+        rows[f"{name}: nlpo / ppo, seconds a token (at most 2.2)"] = ratio(times["nlpo"], times["ppo"])
+        details[name] = times
     publish("masked", f"{NUM_PROMPTS} prompts of {PROMPT_TOKENS}, {NEW_TOKENS} new tokens", rows, details)
 
 

@@ -1,4 +1,4 @@
-"""(e) Peak memory of learner and worker for GPT-2's shape, and the least that its numbers need."""
+"""(e) Peak memory of learner and worker for GPT-2's shape, and the minimum for its numbers."""
 
 import tempfile
 from pathlib import Path
@@ -11,10 +11,10 @@ from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.runs.folder import RunFolder
+from services.runs.tracking.tracker import Tracker
 from services.terminal.interrupts import StopRequest
-from services.tracking.tracker import Tracker
-from services.train import launch
-from services.train.loop import controller
+from services.training.train import launch
+from services.training.train.loop import controller
 
 MB = 1e6
 PARAMETERS = 124_439_808

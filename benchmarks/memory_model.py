@@ -1,7 +1,7 @@
 """Compare the model of memory with the peaks of six small learners on a CPU, in one process and in two.
 
-The allocator gives each tensor memory of its own, and gives it back at once, as PyTorch's does on a GPU. A
-run's allocator keeps what was freed, so its processes hold more.
+The allocator gives each tensor separate memory and frees it at once, like PyTorch's on a GPU. A run's
+allocator keeps freed memory, so its processes hold more.
 """
 
 import json
@@ -20,8 +20,8 @@ from learner.distributed.rendezvous import Rendezvous
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import shape_of
-from services.preflight.capacity.gpu_memory import Texts, learner_load
-from services.preflight.capacity.memory_model import GIB, MemoryNeeds, share_and_base
+from services.training.preflight.capacity.gpu_memory import Texts, learner_load
+from services.training.preflight.capacity.memory_model import GIB, MemoryNeeds, share_and_base
 
 # name: (shape, algorithm, ranks, options of the model)
 RUNS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
@@ -128,7 +128,7 @@ def _rollouts(count: int, vocabulary: int) -> list[Any]:
 
 
 def _told(name: str) -> list[float]:
-    """Return what all ranks measured, each in a process of its own."""
+    """Return all ranks' measurements, each from a separate process."""
     ranks, environment = RUNS[name.removesuffix(EMPTY)][2], {**os.environ, "GLIBC_TUNABLES": GIVES_BACK}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.memory_model", name]
@@ -138,8 +138,8 @@ def _told(name: str) -> list[float]:
             )
             for rank in range(ranks)
         ]
-        told = [process.communicate()[0] for process in started]
-    return [float(json.loads(each.splitlines()[-1])) for each in told]
+        outputs = [process.communicate()[0] for process in started]
+    return [float(json.loads(output.splitlines()[-1])) for output in outputs]
 
 
 if __name__ == "__main__":

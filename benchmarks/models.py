@@ -7,6 +7,7 @@ from benchmarks.outcome import OUT
 from learner.settings import ModelSettings
 from rollout_workers.engines.choice import choose_engine
 from services.models.files import read_model
+from services.models.new_tokenizer import word_tokenizer
 
 
 def llama_100m() -> Path:
@@ -117,24 +118,19 @@ def t5_small_as_gpt2_tiny() -> Path:
 
 def made(name: str, config: Any) -> Path:
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     folder = OUT / name
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     if not (folder / "tokenizer.json").exists():
         torch.manual_seed(0)
         kind.from_config(config).save_pretrained(folder)
-        words = {"<end>": 0, **{str(i): i for i in range(1, config.vocab_size)}}
-        backend = Tokenizer(models.WordLevel(words, unk_token="<end>"))
-        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        PreTrainedTokenizerFast(
-            tokenizer_object=backend, eos_token="<end>", unk_token="<end>"
-        ).save_pretrained(folder)
+        words = ["<end>", *map(str, range(1, config.vocab_size))]
+        word_tokenizer(words, "<end>", unk_token="<end>", eos_token="<end>").save_pretrained(folder)
     return folder
 
 
 def engine_of(model: str) -> str:
-    """Return the engine that `auto` means with a model of this kind and of usual size."""
+    """Return the engine that `auto` chooses for a usual model of this kind."""
     files = read_model(ModelSettings(path=model))
     return choose_engine("auto", is_encoder_decoder=files.is_encoder_decoder)

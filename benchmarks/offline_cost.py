@@ -29,14 +29,14 @@ def main(names: list[str]) -> None:
         metrics = learners[name].update(batch)
         return float(metrics["tokens/trained"] / (metrics["time/score_s"] + metrics["time/update_s"]))
 
-    found: dict[str, Any] = dict(in_turns({name: lambda name=name: side(name) for name in NAMES}, ROUNDS))
-    rows: dict[str, Any] = {f"{name}, tokens/s": sorted(found[name])[ROUNDS // 2] for name in NAMES}
-    rows["a_lol / supervised (at least 0.9)"] = ratio(found["a_lol"], found["supervised"])
+    speeds: dict[str, Any] = dict(in_turns({name: lambda name=name: side(name) for name in NAMES}, ROUNDS))
+    rows: dict[str, Any] = {f"{name}, tokens/s": sorted(speeds[name])[ROUNDS // 2] for name in NAMES}
+    rows["a_lol / supervised (at least 0.9)"] = ratio(speeds["a_lol"], speeds["supervised"])
     gpt2_124m()  # made before the measurements
     peaks = {name: in_a_process_of_its_own(name) for name in NAMES}
     rows |= {f"{name}, GPT-2's shape, peak GiB": peaks[name] for name in NAMES}
     rows["a_lol's peak / supervised's (at most 1.1)"] = peaks["a_lol"] / peaks["supervised"]
-    publish("offline_cost", f"learning from data: {ROLLOUTS} responses", rows, found | {"peak_gib": peaks})
+    publish("offline_cost", f"learning from data: {ROLLOUTS} responses", rows, speeds | {"peak_gib": peaks})
 
 
 def learner(name: str, path: str) -> Any:

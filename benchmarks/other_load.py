@@ -1,4 +1,4 @@
-"""The share of the machine that programs other than the benchmark's own used while it ran."""
+"""The share of the machine that other programs used during the benchmark."""
 
 import time
 
@@ -8,7 +8,7 @@ import psutil
 class OtherLoad:
     """Meter of other programs' processor time: `start`, then `share`.
 
-    It is what all cores worked, less what the benchmark's own processes did.
+    It is all cores' work minus the work of the benchmark's processes.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ def _busy() -> float:
 
 
 def _own() -> float:
-    """Return the seconds of this process and of all below it, ended ones included."""
+    """Return the seconds of this process and all its descendants, including ended ones."""
     me = psutil.Process()
     seconds = 0.0
     for process in (me, *me.children(recursive=True)):

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from services.tracking.console import Console as RunConsole
+from services.runs.tracking.console import Console as RunConsole
 
 OUT = Path(__file__).parent / "out"
 
@@ -21,7 +21,7 @@ OUT = Path(__file__).parent / "out"
 def in_turns(
     sides: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
-    """Measure every side once in each round, so that all see the same load; return each side's values."""
+    """Measure every side once a round, so that all see the same load; return each side's values."""
     measured: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warm_up + rounds):
         for name, side in sides.items():
@@ -38,7 +38,7 @@ def seconds(act: Callable[[], Any]) -> float:
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
-    """Return the median of the rounds' ratios: noise that both sides of a round share cancels."""
+    """Return the median of the rounds' ratios, in which a round's common noise cancels."""
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.models import gpt2_tiny
 from benchmarks.outcome import publish
 from services.config.compose import run_settings
-from services.train import train
+from services.training.train import train
 
 ITERATIONS, SKIPPED = 40, 5
 PARTS = ("rollout", "reward", "score", "update", "weights")

@@ -23,10 +23,10 @@ from benchmarks.peers.work import KL_COEFFICIENT, LEARNING_RATE, WORK, Work
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.runs.folder import RunFolder
+from services.runs.tracking.tracker import Tracker
 from services.terminal.interrupts import StopRequest
-from services.tracking.tracker import Tracker
-from services.train import launch
-from services.train.loop import controller
+from services.training.train import launch
+from services.training.train.loop import controller
 
 PEERS = Path(__file__).parent / "peers"
 TRL = {
@@ -64,8 +64,8 @@ class Trl:
         assert self._process.stdin
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        found: list[float] = self._read()["seconds"]
-        return found
+        times: list[float] = self._read()["seconds"]
+        return times
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -74,15 +74,15 @@ class Trl:
             raise SystemExit(
                 f"trl's side ended with code {self._process.wait()}; run it: {self._process.args}"
             )
-        found: dict[str, Any] = json.loads(line)
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def main(names: list[str]) -> None:
     known = [f"{algorithm}-{shape}" for algorithm, shapes in WORK.items() for shape in shapes]
     if unknown := {name for name in names if name.removesuffix(IN_BFLOAT16) not in known}:
-        told = f"{', '.join(known)}, each also with {IN_BFLOAT16}"
-        raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}; there are {told}")
+        names_there = f"{', '.join(known)}, each also with {IN_BFLOAT16}"
+        raise SystemExit(f"no such comparison: {', '.join(sorted(unknown))}; there are {names_there}")
     for name in names or known:
         compare(name)
 
@@ -113,8 +113,8 @@ def compare(name: str) -> None:
     rows[f"trl {version} / whetstone"] = ratio(measured["trl"], measured["whetstone"])
     rows["share of the machine that others used"] = others
     batch = f"{work.prompts} prompts × {work.group_size} responses of {work.new_tokens} tokens"
-    told = f"{batch}, {work.epochs} epochs, {'bfloat16' if in_bfloat16 else 'float32'}"
-    publish(f"peer-{name}", f"{algorithm.upper()} iterations, {shape}: {told}", rows, measured)
+    about = f"{batch}, {work.epochs} epochs, {'bfloat16' if in_bfloat16 else 'float32'}"
+    publish(f"peer-{name}", f"{algorithm.upper()} iterations, {shape}: {about}", rows, measured)
 
 
 @contextmanager

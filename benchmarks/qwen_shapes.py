@@ -1,4 +1,4 @@
-"""Public shapes of Qwen2.5, for memory that is worked out without weights."""
+"""Qwen2.5's public shapes, for memory calculations without weights."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,8 +39,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def files_of(name: str, config: Mapping[str, Any] | None = None) -> ModelFiles:
-    """Return a model's files as a run would find them, with all numbers of its shape."""
-    found = config or CONFIGS[name]
-    shape = shape_of(ModelFiles(Path(name), Path(name), found, None))
+    """Return a model's files in a run's form, with all numbers of its shape."""
+    shape_config = config or CONFIGS[name]
+    shape = shape_of(ModelFiles(Path(name), Path(name), shape_config, None))
     assert shape is not None
-    return ModelFiles(Path(name), Path(name), found, shape.num_parameters())
+    return ModelFiles(Path(name), Path(name), shape_config, shape.num_parameters())

@@ -1,6 +1,6 @@
 """The index of docs/results/: each page with its commits, tables and pictures.
 
-`python -m benchmarks.results_index` writes docs/results/README.md; a test says when it is out of date.
+`python -m benchmarks.results_index` writes docs/results/README.md. A test fails if the index is out of date.
 """
 
 import re
@@ -15,9 +15,8 @@ DASHES = re.compile(r"^\|?(?: ?:?-{2,}:? ?\|)+(?: ?:?-{2,}:?)?$", re.MULTILINE)
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 HEAD = """# Results
 
-Every page of measurements, with the commits that it names. `python -m benchmarks.results_index` writes this
-page.
-[Published tables](../reproduce.md) have been run with stand-ins alone: their numbers are no results.
+`python -m benchmarks.results_index` lists every page of measurements with its commits.
+[Published tables](../reproduce.md) have run only with stand-ins, so their numbers are no results.
 
 page | tables | commits
 --- | --- | ---
@@ -51,15 +50,15 @@ def num_tables(text: str) -> int:
 
 
 def commits(text: str) -> str:
-    """Return the commits that a page names, in its order.
+    """Return a page's commits in order.
 
     >>> commits("Commit 8f27281-dirty, then 2a8b6f5; 1234567 texts, docs/8f27281.md")
     '8f27281, 2a8b6f5'
     >>> commits("none")
     'not stated'
     """
-    found = (commit[:7] for commit in COMMIT.findall(text.replace("-dirty", "")))
-    return ", ".join(dict.fromkeys(found)) or "not stated"
+    short = (commit[:7] for commit in COMMIT.findall(text.replace("-dirty", "")))
+    return ", ".join(dict.fromkeys(short)) or "not stated"
 
 
 def main() -> None:

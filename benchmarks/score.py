@@ -47,17 +47,19 @@ def main() -> None:
             "RL4LMs' way": lambda call=call: rate_of(call),
             "its arithmetic alone": lambda bare=bare: rate_of(lambda s: bare(s.text, s.references[0])),
         }
-        found = in_turns(sides, ROUNDS)
-        for side, rates in found.items():
+        rates_of = in_turns(sides, ROUNDS)
+        for side, rates in rates_of.items():
             rows[f"{part.name}: {side}, pairs/s"] = statistics.median(rates)
-        rows[f"{part.name}: ours / RL4LMs' way (at least 5)"] = ratio(found["ours"], found["RL4LMs' way"])
-        details[part.name] = found
+        rows[f"{part.name}: ours / RL4LMs' way (at least 5)"] = ratio(
+            rates_of["ours"], rates_of["RL4LMs' way"]
+        )
+        details[part.name] = rates_of
     through_serve(pairs, rows, details)
     publish("score", f"rewards of texts of {WORDS_A_TEXT} words, batches of {BATCH}", rows, details)
 
 
 def through_serve(pairs: Iterator[list[Sample]], rows: dict[str, Any], details: dict[str, Any]) -> None:
-    """Measure what the way to a replica and back adds, with calls in flight as in a run, and for one call."""
+    """Measure the cost of the way to a replica and back, with a run's calls in flight and with one call."""
     import ray
 
     from reward_servers.serving.app import deploy, shutdown
@@ -75,19 +77,21 @@ def through_serve(pairs: Iterator[list[Sample]], rows: dict[str, Any], details: 
             def of(client: Any, num_batches: int) -> float:
                 """Return the seconds for so many batches, all submitted at once, as in a run."""
                 some = batches(next(pairs)[: num_batches * BATCH])
-                return seconds(lambda: [each.result() for each in [client.submit(batch) for batch in some]])
+                return seconds(
+                    lambda: [future.result() for future in [client.submit(batch) for batch in some]]
+                )
 
             for what, count in ((f"{IN_FLIGHT} calls in flight", IN_FLIGHT), ("a lone call", 1)):
                 sides = {
                     "here": lambda count=count, local=local: of(local, count),
                     "served": lambda count=count, remote=remote: of(remote, count),
                 }
-                found = in_turns(sides, SERVE_ROUNDS, warm_up=3)
+                times = in_turns(sides, SERVE_ROUNDS, warm_up=3)
                 limit = " (less than 0.15)" if count > 1 else ""
-                rows[f"{part.name}: Serve adds, {what}{limit}"] = ratio(found["served"], found["here"]) - 1
-                for side, times in found.items():
-                    rows[f"{part.name}: {side}, {what}, ms a batch"] = 1000 * statistics.median(times) / count
-                details[f"{part.name}, {what}"] = found
+                rows[f"{part.name}: Serve adds, {what}{limit}"] = ratio(times["served"], times["here"]) - 1
+                for side, laps in times.items():
+                    rows[f"{part.name}: {side}, {what}, ms a batch"] = 1000 * statistics.median(laps) / count
+                details[f"{part.name}, {what}"] = times
             remote.close()
     finally:
         shutdown()
@@ -123,16 +127,16 @@ def meteor_their_way() -> Callable[[str, str], float]:
     reader, stemmer = WordNetCorpusReader(str(copy), None), PorterStemmer()
 
     def score(text: str, target: str) -> float:
-        found = single_meteor_score(words(target), words(text), stemmer=stemmer, wordnet=reader)
-        return float(found)
+        meteor = single_meteor_score(words(target), words(text), stemmer=stemmer, wordnet=reader)
+        return float(meteor)
 
     return score
 
 
 def a_call_a_sample(score: Callable[[str, str], float]) -> Callable[[Sample], float]:
-    """Do what a call of a `datasets` metric costs RL4LMs: write and read a locked Arrow file of one row.
+    """Write and read a locked Arrow file of one row, RL4LMs' cost of a `datasets` metric.
 
-    The library has no metrics any more; these are the steps of its `Metric.compute` with the same classes.
+    The library has dropped metrics; these are the steps of its `Metric.compute` with the same classes.
     """
     from datasets import Dataset, Features, Value
     from datasets.arrow_reader import ArrowReader
@@ -171,7 +175,7 @@ def batches(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
 
 
 def fresh_pairs() -> Iterator[list[Sample]]:
-    """Make pairs of reference and text from this project's prose, mixed anew so that none recurs.
+    """Make pairs of reference and text from this project's prose, mixed so that no pair recurs.
 
     The text keeps two thirds of its reference's words in order; the others come from elsewhere.
     """

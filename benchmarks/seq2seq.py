@@ -59,20 +59,20 @@ def main() -> None:
         started = perf_counter()
         for request in requests:
             engine.add(request)
-        found = []
+        generations = []
         while engine.num_unfinished:
-            found += engine.step()
-        assert sorted(len(generation.tokens) for generation in found) == LENGTHS
+            generations += engine.step()
+        assert sorted(len(generation.tokens) for generation in generations) == LENGTHS
         return sum(LENGTHS) / (perf_counter() - started)
 
-    found = in_turns({"transformers generate": theirs, "our engine": ours}, ROUNDS, warm_up=2)
-    medians = {f"{name}, tokens/s": sorted(values)[ROUNDS // 2] for name, values in found.items()}
-    share = ratio(found["our engine"], found["transformers generate"])
+    speeds = in_turns({"transformers generate": theirs, "our engine": ours}, ROUNDS, warm_up=2)
+    medians = {f"{name}, tokens/s": sorted(values)[ROUNDS // 2] for name, values in speeds.items()}
+    share = ratio(speeds["our engine"], speeds["transformers generate"])
     publish(
         "seq2seq",
         f"encoder-decoder: {NUM_PROMPTS} prompts, responses of {min(LENGTHS)} to {max(LENGTHS)} tokens",
         {**medians, "engine / generate (at least 1.5)": share},
-        found,
+        speeds,
     )
 
 

@@ -1,4 +1,4 @@
-"""Updates and scores of groups whose prompts are read once, beside one reading for each response."""
+"""Updates and scores of groups with one reading of the prompt, beside one reading for each response."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +33,8 @@ class Side:
         self._rollouts = rollouts
 
     def __call__(self) -> float:
-        found = self._learner.update(self._rollouts)
-        return found["time/score_s"] + found["time/update_s"]
+        metrics = self._learner.update(self._rollouts)
+        return metrics["time/score_s"] + metrics["time/update_s"]
 
 
 def main() -> None:
@@ -50,9 +50,9 @@ def main() -> None:
             "each": Side(model(), rollouts, shares=False),
             "once": Side(model(), rollouts, shares=True),
         }
-        details[name] = found = in_turns(sides, ROUNDS, warm_up=1)
+        details[name] = times = in_turns(sides, ROUNDS, warm_up=1)
         rows[f"{name}: seconds, each response's own reading / one reading"] = ratio(
-            found["each"], found["once"]
+            times["each"], times["once"]
         )
     publish("shared_prompts", f"GRPO, groups of {GROUP_SIZE}", rows, details)
 

@@ -22,20 +22,20 @@ def main(names: list[str]) -> None:
         print(json.dumps(measure(names[0])))
         return
     llama_100m()  # made before the measurements
-    found = {name: _in_a_process_of_its_own(name) for name in SIDES}
-    whole, third = found.values()
+    times = {name: _in_a_process_of_its_own(name) for name in SIDES}
+    whole, third = times.values()
     rows: dict[str, Any] = {
-        f"{part}, {name}, s": sorted(found[name][key])[ROUNDS // 2]
+        f"{part}, {name}, s": sorted(times[name][key])[ROUNDS // 2]
         for key, part in PARTS.items()
         for name in SIDES
     }
     rows |= {
         f"{part}, share of all layers' time": ratio(third[key], whole[key]) for key, part in PARTS.items()
     }
-    rows |= {f"peak memory, {name}, GiB": found[name]["peak_gib"][0] for name in SIDES}
+    rows |= {f"peak memory, {name}, GiB": times[name]["peak_gib"][0] for name in SIDES}
     rows["peak memory, share of all layers'"] = ratio(third["peak_gib"], whole["peak_gib"])
     title = f"shared trunk: {NUM_ROLLOUTS} rollouts of {PROMPT_TOKENS} + {RESPONSE_TOKENS} tokens, 1 epoch"
-    publish("shared_trunk", title, rows, found)
+    publish("shared_trunk", title, rows, times)
 
 
 def measure(name: str) -> dict[str, list[float]]:
@@ -53,7 +53,7 @@ def measure(name: str) -> dict[str, list[float]]:
     )
     rollouts = random_rollouts(NUM_ROLLOUTS)
     metrics = [learner.update(rollouts) for _ in range(1 + ROUNDS)][1:]
-    return {key: [each[key] for each in metrics] for key in PARTS} | {"peak_gib": [high_water_mark_gib()]}
+    return {key: [row[key] for row in metrics] for key in PARTS} | {"peak_gib": [high_water_mark_gib()]}
 
 
 def random_rollouts(num: int) -> list[Any]:
@@ -76,8 +76,8 @@ def random_rollouts(num: int) -> list[Any]:
 def _in_a_process_of_its_own(name: str) -> dict[str, list[float]]:
     command = [sys.executable, "-m", "benchmarks.shared_trunk", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    times: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return times
 
 
 if __name__ == "__main__":

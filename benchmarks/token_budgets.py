@@ -1,7 +1,7 @@
 """Memory and time of an update on a CPU by `learner.token_budget`: a Llama of 135 million weights, GRPO.
 
-The shape is that of SmolLM2-135M, with random weights: memory and time do not depend on them. Each budget has
-a process of its own; a small first update makes the optimiser's moments, so that the second one meets them.
+The shape is SmolLM2-135M's, with random weights, because memory and time do not depend on weights. Each
+budget has a separate process. A small first update makes the optimiser's moments before the second.
 """
 
 import json
@@ -20,7 +20,7 @@ from contracts.settings import build
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import shape_of
-from services.preflight.capacity.memory_model import (
+from services.training.preflight.capacity.memory_model import (
     GIB,
     LEARNER_PROCESS,
     MemoryNeeds,
@@ -42,11 +42,11 @@ def main(words: list[str]) -> None:
     for budget in BUDGETS:
         command = [sys.executable, "-m", "benchmarks.token_budgets", str(budget)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1]) | {"predicted_gib": predicted_gib(budget)}
-        details[str(budget)] = found
+        costs = json.loads(done.stdout.splitlines()[-1]) | {"predicted_gib": predicted_gib(budget)}
+        details[str(budget)] = costs
         rows[f"{budget:,} tokens"] = (
-            f"{found['peak_gib']:.1f} GiB, {found['predicted_gib']:.1f} predicted; "
-            f"{found['seconds']:.0f} s, {found['cpu_seconds']:.0f} s of the cores"
+            f"{costs['peak_gib']:.1f} GiB, {costs['predicted_gib']:.1f} predicted; "
+            f"{costs['seconds']:.0f} s, {costs['cpu_seconds']:.0f} s of the cores"
         )
     title = f"an update of 135 million weights: {NUM_ROLLOUTS} rollouts of {PROMPT} + {RESPONSE} tokens"
     publish("token_budgets", title, rows, details)
@@ -96,12 +96,12 @@ def measure(budget: int) -> dict[str, float]:
     learner.update(rollouts(GROUP, response=8))
     loaded = high_water_mark_gib()
     began, cpu_began = perf_counter(), process_time()
-    found = learner.update(rollouts(NUM_ROLLOUTS, response=RESPONSE))
+    metrics = learner.update(rollouts(NUM_ROLLOUTS, response=RESPONSE))
     return {
         "seconds": perf_counter() - began,
         "cpu_seconds": process_time() - cpu_began,
-        "score_s": found["time/score_s"],
-        "update_s": found["time/update_s"],
+        "score_s": metrics["time/score_s"],
+        "update_s": metrics["time/update_s"],
         "before_gib": loaded,
         "peak_gib": high_water_mark_gib(),
     }

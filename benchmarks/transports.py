@@ -19,15 +19,15 @@ WAYS = ("objects", "gloo")
 
 
 def main() -> None:
-    found: Found = {}
+    times_of: Found = {}
     with cluster():
         for way in WAYS:
             num_bytes, times = beside_a_copy(gpt2_98m(), (f"learner.transport={way}",), in_memory)
-            found |= {f"{way}: {name}": values for name, values in times.items()}
-    rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in found.items()}
-    rows |= {f"{way}: push / copy": ratio(found[f"{way}: push"], found[f"{way}: copy"]) for way in WAYS}
+            times_of |= {f"{way}: {name}": values for name, values in times.items()}
+    rows = {f"{name}, ms": statistics.median(values) * 1000 for name, values in times_of.items()}
+    rows |= {f"{way}: push / copy": ratio(times_of[f"{way}: push"], times_of[f"{way}: copy"]) for way in WAYS}
     rows["MB"] = num_bytes / 1e6
-    publish("transports", "transports: a push, its probe included", rows, found)
+    publish("transports", "transports: a push, its probe included", rows, times_of)
 
 
 def beside_a_copy(
@@ -44,10 +44,10 @@ def beside_a_copy(
     learner, fleet = started(settings(f"model.path={model}", *options))
     num_bytes, _ = pushed(learner, fleet)
     sides = {"copy": copier(num_bytes), "push": lambda: seconds(lambda: pushed(learner, fleet))}
-    found = in_turns(sides, rounds, warm_up=3)
+    times = in_turns(sides, rounds, warm_up=3)
     fleet.stop()
     learner.stop()
-    return num_bytes, found
+    return num_bytes, times
 
 
 def in_memory(num_bytes: int) -> Callable[[], float]:

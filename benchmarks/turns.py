@@ -1,7 +1,7 @@
-"""Generated tokens per second of 16 games side by side, and of as many single-turn generations.
+"""Generated tokens per second of 16 parallel games, and of as many single-turn generations.
 
-The worker, the model and the number of tokens are the same; each game is TextWorld in its own process. A
-second measurement has one game that takes half a second for each step, to see what the other fifteen lose.
+The worker, the model and the number of tokens are the same; each game is TextWorld in its own process. In a
+second measurement one game takes half a second for each step, to show the loss of the other fifteen.
 """
 
 import time
@@ -15,14 +15,14 @@ from contracts.environments import Environment, Observation, Step
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from rollout_workers.environments.textworld import TextWorld
 from rollout_workers.settings import RolloutSettings
-from services.tasks.textworld import TextWorld as Games
+from services.data.tasks.textworld import TextWorld as Games
 
 GAMES, TURNS, TOKENS, ROUNDS, SLEEP_S = 16, 8, 32, 5, 0.5
 SAMPLING = Sampling(max_tokens=TOKENS, min_tokens=TOKENS)  # both sides generate the same number
 
 
 class Sleepy(TextWorld):
-    """A game that is slow if its prompt says so; it ignores the model's text, so that none ends early."""
+    """A game that is slow if its prompt says so; it ignores the model's text, so no game ends early."""
 
     def make(self) -> Environment:
         return _Sleepy(super().make())
@@ -68,21 +68,21 @@ def main() -> None:
 
     def finish(by: RolloutWorker, leases: Sequence[Lease]) -> list[Rollout]:
         by.submit(leases)
-        found: list[Rollout] = []
-        while len(found) < len(leases):
-            found += by.poll(1.0).rollouts
-        return found
+        rollouts: list[Rollout] = []
+        while len(rollouts) < len(leases):
+            rollouts += by.poll(1.0).rollouts
+        return rollouts
 
     def played() -> float:
         started = perf_counter()
-        found = finish(worker, [lease(prompt, (1,)) for prompt in prompts])
-        return sum(rollout.num_generated for rollout in found) / (perf_counter() - started)
+        rollouts = finish(worker, [lease(prompt, (1,)) for prompt in prompts])
+        return sum(rollout.num_generated for rollout in rollouts) / (perf_counter() - started)
 
     def single() -> float:
         leases = [lease(prompts[0], contexts[i % len(contexts)]) for i in range(GAMES * TURNS)]
         started = perf_counter()
-        found = finish(plain, leases)
-        return sum(rollout.num_generated for rollout in found) / (perf_counter() - started)
+        rollouts = finish(plain, leases)
+        return sum(rollout.num_generated for rollout in rollouts) / (perf_counter() - started)
 
     def beside_a_sleeper() -> float:
         """Measure the fifteen other games until the last of them is done."""
@@ -90,27 +90,27 @@ def main() -> None:
         leases = [lease(prompt, (1,)) for prompt in [sleepy, *prompts[1:]]]
         started = perf_counter()
         worker.submit(leases)
-        found, took = [], 0.0
-        while len(found) < GAMES:
-            found += worker.poll(1.0).rollouts
-            others = [rollout for rollout in found if rollout.lease_id != leases[0].id]
+        rollouts, took = [], 0.0
+        while len(rollouts) < GAMES:
+            rollouts += worker.poll(1.0).rollouts
+            others = [rollout for rollout in rollouts if rollout.lease_id != leases[0].id]
             if len(others) == GAMES - 1 and not took:
                 took = perf_counter() - started
         return sum(rollout.num_generated for rollout in others) / took
 
     contexts = [rollout.context(TURNS - 1) for rollout in finish(worker, [lease(p, (1,)) for p in prompts])]
     sides = {"single turns": single, "16 games": played, "15 games beside a sleeper": beside_a_sleeper}
-    found = in_turns(sides, ROUNDS, warm_up=1)
-    medians = {f"{name}, tokens/s": sorted(values)[ROUNDS // 2] for name, values in found.items()}
+    speeds = in_turns(sides, ROUNDS, warm_up=1)
+    medians = {f"{name}, tokens/s": sorted(values)[ROUNDS // 2] for name, values in speeds.items()}
     publish(
         "turns",
         f"turns: {GAMES} games of {TURNS} turns of {TOKENS} tokens",
         {
             **medians,
-            "games / single turns (at least 0.7)": ratio(found["16 games"], found["single turns"]),
-            "beside a sleeper / without": ratio(found["15 games beside a sleeper"], found["16 games"]),
+            "games / single turns (at least 0.7)": ratio(speeds["16 games"], speeds["single turns"]),
+            "beside a sleeper / without": ratio(speeds["15 games beside a sleeper"], speeds["16 games"]),
         },
-        found,
+        speeds,
     )
     ray.shutdown()
 

@@ -31,29 +31,29 @@ def main() -> None:
     def ours() -> float:
         return TRAINED / learner.update(rollouts)["time/update_s"]
 
-    found = in_turns({"bare PyTorch": bare.tokens_per_s, "learner": ours}, ROUNDS, warm_up=2)
-    medians = {f"{name}, tokens/s": sorted(values)[ROUNDS // 2] for name, values in found.items()}
-    share = ratio(found["learner"], found["bare PyTorch"])
+    speeds = in_turns({"bare PyTorch": bare.tokens_per_s, "learner": ours}, ROUNDS, warm_up=2)
+    medians = {f"{name}, tokens/s": sorted(values)[ROUNDS // 2] for name, values in speeds.items()}
+    share = ratio(speeds["learner"], speeds["bare PyTorch"])
     publish(
         "update",
         f"update: {ROLLOUTS} rollouts of {PROMPT_TOKENS} + {NEW_TOKENS} tokens, {EPOCHS} epochs",
         {**medians, "learner / bare PyTorch (at least 0.9)": share},
-        found,
+        speeds,
     )
 
 
 def rollout_of(index: int, prompt: int, num_prompt: int, num_new: int) -> Rollout:
     """Return a rollout of random tokens; `prompt` numbers its prompt."""
     draw = random.Random(prompt)
-    asked = tuple(draw.randrange(1, 1000) for _ in range(num_prompt))
+    question = tuple(draw.randrange(1, 1000) for _ in range(num_prompt))
     draw = random.Random(f"answer {index}")
     answer = tuple(draw.randrange(1, 1000) for _ in range(num_new))
-    turn = Turn(asked, answer, "", (-6.9,) * num_new, (0,) * num_new, reward=draw.random())
+    turn = Turn(question, answer, "", (-6.9,) * num_new, (0,) * num_new, reward=draw.random())
     return Rollout(index, prompt, Prompt(str(prompt), ""), (turn,), FinishReason.LENGTH)
 
 
 class BareLoop:
-    """PPO as in a plain script: whole logits, one batch, AdamW, a clipped norm; no service around."""
+    """PPO as in a plain script: whole logits, one batch, AdamW, a clipped norm, and no service."""
 
     def __init__(self, path: str, rollouts: list[Rollout]) -> None:
         from transformers import AutoModelForCausalLM

@@ -1,9 +1,8 @@
-"""(c) A weight push from learner to worker (Ray, vLLM), whole or changes alone, and a copy of its bytes.
+"""(c) A weight push from learner to worker (Ray, vLLM), whole or only changes, and a copy of its bytes.
 
-A copy is measured twice: into existing memory, the least that any transfer must do, and into fresh memory,
-which a copy usually needs. A push is measured twice, too: straight to the layout of vLLM's kernels, and by
-vLLM's own reload. Changes are those of a bfloat16 engine's weights after each of Adam's first steps, on 1,024
-random tokens.
+A copy is measured into existing memory, the minimum of any transfer, and into fresh memory, the usual case. A
+push is measured directly into the layout of vLLM's kernels, and by vLLM's reload. Changes are a bfloat16
+engine's weights after each of Adam's first steps, on 1,024 random tokens.
 """
 
 import itertools
@@ -20,15 +19,15 @@ from benchmarks.models import gpt2_98m, llama_100m
 from benchmarks.outcome import in_turns, publish, ratio, seconds
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from learner.actors.group import LearnerGroup
-from rollout_workers.fleet import Fleet
+from rollout_workers.fleet.fleet import Fleet
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.models.files import read_model
-from services.preflight.capacity.gpu_defaults import fitted
-from services.preflight.deployment import deployment_of
-from services.train import launch
-from services.train.ray_machine import gpu_machine, ray_machine
+from services.training.preflight.capacity.gpu_defaults import fitted
+from services.training.preflight.deployment import deployment_of
+from services.training.train import launch
+from services.training.train.ray_machine import gpu_machine, ray_machine
 
 ROUNDS = 11
 STEPS = 3  # pushes of changes, each after a step
@@ -41,17 +40,17 @@ def main() -> None:
     details: Found = {}
     with cluster():
         for shape, model in (("GPT-2", gpt2_98m()), ("Llama", llama_100m())):
-            num_bytes, found = beside_a_copy(model)
+            num_bytes, times = beside_a_copy(model)
             title = f"{shape}, {num_bytes / 1e6:.0f} MB"
             rows |= {
-                f"{title}: {name}, ms": statistics.median(values) * 1000 for name, values in found.items()
+                f"{title}: {name}, ms": statistics.median(values) * 1000 for name, values in times.items()
             }
             for push in ("push", "push by vLLM's reload"):
-                rows[f"{title}: {push} / copy (at most 3)"] = ratio(found[push], found["copy"])
+                rows[f"{title}: {push} / copy (at most 3)"] = ratio(times[push], times["copy"])
             rows[f"{title}: push / copy into fresh memory"] = ratio(
-                found["push"], found["copy into fresh memory"]
+                times["push"], times["copy into fresh memory"]
             )
-            details |= {f"{title}: {name}": values for name, values in found.items()}
+            details |= {f"{title}: {name}": values for name, values in times.items()}
         changes = beside_changes(("1e-6", "1e-4"))
     rows |= {name: statistics.median(values) for name, values in changes.items()}
     publish("weights", "weights: a push, its probe included", rows, details | changes)
@@ -61,7 +60,7 @@ def beside_a_copy(model: Path) -> tuple[int, Found]:
     learner, fleet = started(settings(f"model.path={model}"))
     num_bytes = learner.publish().manifest.num_bytes
     source, target = np.ones(num_bytes, np.uint8), np.ones(num_bytes, np.uint8)
-    found = in_turns(
+    times = in_turns(
         {
             "copy": lambda: seconds(lambda: np.copyto(target, source)),
             "copy into fresh memory": lambda: seconds(source.copy),
@@ -74,7 +73,7 @@ def beside_a_copy(model: Path) -> tuple[int, Found]:
     )
     fleet.stop()
     learner.stop()
-    return num_bytes, found
+    return num_bytes, times
 
 
 def push_seconds(learner: LearnerGroup, fleet: Fleet, by_reload: bool) -> float:
@@ -84,7 +83,7 @@ def push_seconds(learner: LearnerGroup, fleet: Fleet, by_reload: bool) -> float:
 
 
 def choose_way(worker: Any, by_reload: bool) -> None:
-    """Let a worker's engine load directly, which it does by itself, or by vLLM's reload alone."""
+    """Let a worker's engine load directly, its default, or only by vLLM's reload."""
     for loader in worker._engine._loaders.values():
         loader.unfit = "a benchmark wants the reload" if by_reload else None
 
@@ -92,9 +91,9 @@ def choose_way(worker: Any, by_reload: bool) -> None:
 def beside_changes(rates: tuple[str, ...]) -> Found:
     """Measure megabytes and milliseconds of whole pushes and of changes, for each learning rate.
 
-    One after the other, as two learners and two engines at once would fill the memory.
+    Measure them in turn, because two learners and two engines would fill the memory.
     """
-    found: Found = {}
+    figures: Found = {}
     for rate, way in itertools.product(rates, WAYS):
         chosen = settings("rollout.dtype=bfloat16", f"algorithm.learning_rate={rate}", f"learner.push={way}")
         learner, fleet = started(chosen)
@@ -105,10 +104,10 @@ def beside_changes(rates: tuple[str, ...]) -> Found:
             size, spent = pushed(learner, fleet)
             sizes.append(size / 1e6)
             times.append(spent * 1000)
-        found |= {f"bfloat16, rate {rate}, {way}, MB": sizes, f"bfloat16, rate {rate}, {way}, ms": times}
+        figures |= {f"bfloat16, rate {rate}, {way}, MB": sizes, f"bfloat16, rate {rate}, {way}, ms": times}
         fleet.stop()
         learner.stop()
-    return found
+    return figures
 
 
 def pushed(learner: LearnerGroup, fleet: Fleet) -> tuple[int, float]:
@@ -131,7 +130,7 @@ def settings(*overrides: str) -> RunSettings:
 
 
 def started(chosen: RunSettings) -> tuple[LearnerGroup, Fleet]:
-    """Start a learner and workers as a run does, on whatever GPUs there are."""
+    """Start a learner and workers like a run, on all existing GPUs."""
     if (machine := gpu_machine()).num_gpus:
         chosen, _ = fitted(chosen, read_model(chosen.model), machine)
     deployed = deployment_of(chosen, read_model(chosen.model), ray_machine())

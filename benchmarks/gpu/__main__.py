@@ -1,7 +1,7 @@
 """Measure on a GPU, part by part within some minutes; write docs/results/gpu.md after each.
 
-`python -m benchmarks.gpu --minutes 12` needs a GPU. `python -m benchmarks.gpu PART …` runs single parts, on a
-CPU, too, where it only rehearses.
+`python -m benchmarks.gpu --minutes 12` needs a GPU. `python -m benchmarks.gpu PART …` runs single parts, and
+on a CPU rehearses them.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks.gpu.machine import on_gpu
 from benchmarks.gpu.page import PAGE, page
 from benchmarks.outcome import OUT
 
-# Seconds that a part needs at least; with fewer left it does not begin. The least known come first.
+# Seconds that a part needs at least; with fewer left it does not start. The least known parts come first.
 PARTS = {
     "iteration": 120.0,
     "training": 60.0,
@@ -31,7 +31,7 @@ PARTS = {
     "sleeping": 60.0,
     "tests": 120.0,
 }
-MOST = 2.5  # times of those seconds that a part may take, so that a stuck one leaves time to the others
+MOST = 2.5  # factor of these seconds, after which a stuck part leaves its time to the others
 MINUTES = 30.0
 LAST_WORDS = re.compile(r"^[\w.]*(Error|Exit|Exception)\b.*")
 NO_GPU = (
@@ -60,9 +60,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def measured(name: str, ends: float) -> bool:
-    """Run a part, which records its lines as it gets them; return whether it came to its end.
+    """Run a part, which records its lines at once; return whether it completed.
 
-    After each part the page is written: whatever ends the whole, the values of the parts stay.
+    Write the page after each part, so that no later failure loses its values.
     """
     left = ends - perf_counter()
     if left < PARTS[name]:
@@ -78,12 +78,14 @@ def measured(name: str, ends: float) -> bool:
 
 
 def _run(name: str, command: Sequence[str], limit_s: float) -> str | None:
-    """Run a command and show its words; return None, or why it failed.
+    """Run a command and show its output; return None, or the reason of its failure.
 
-    The words are in a file from the start, so that they stay if this process is ended, too. After `limit_s`
-    the command ends with all processes that it started: they would keep the GPU.
+    The output goes into a file at once, so it survives this process. After `limit_s` the command ends with
+    all processes that it started, because they would keep the GPU.
     """
-    from services.train.launch import MALLOC_TUNABLES  # imports Ray, which a refused call does not need
+    from services.training.train.launch import (
+        MALLOC_TUNABLES,  # imports Ray, so import late
+    )
 
     OUT.mkdir(exist_ok=True)
     log = OUT / f"gpu_{name}.log"
@@ -104,7 +106,7 @@ def _run(name: str, command: Sequence[str], limit_s: float) -> str | None:
 
 
 def end_family(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started."""
+    """Kill a process and all its descendants."""
     for member in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
@@ -112,7 +114,7 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
 
 
 def last_words(log: Path, code: int) -> str:
-    """Return the last line of a log that names an error, else its last line, else the exit code."""
+    """Return a log's last line with an error, else its last line, else the exit code."""
     lines = log.read_text(errors="replace").strip().splitlines()
     words = [line for line in lines if LAST_WORDS.match(line)] or lines
     return words[-1] if words else f"it ended with {code}"

@@ -1,7 +1,7 @@
 """Generated tokens per second of a worker and of bare `vllm.LLM.generate`, in turns.
 
-Each has 0.4 of the GPU and a process of its own: two engines of one process share vLLM's state, which CUDA
-graphs refuse. Bare vLLM has a plain script's environment: its newer model runner, an engine in one more
+Each has 0.4 of the GPU and a separate process, because two engines in one process share vLLM's state and
+break CUDA graphs. Bare vLLM has a plain script's environment: its newer model runner, an engine in another
 process, and steps that run ahead.
 """
 
@@ -26,7 +26,7 @@ ON_CPU = {"dtype": "float32", "enforce_eager": True, "kv_cache_memory_bytes": 2*
 def main() -> None:
     texts = TextBatch(count=512, prompt=128, new=256) if on_gpu() else TextBatch(count=8, prompt=16, new=8)
     folder = str(model())
-    # Before the worker sets its environment. Its free memory is counted when bare vLLM has taken its share.
+    # Before the worker sets its environment. The worker counts free memory after bare vLLM takes its share.
     with in_process(folder, texts, ON_GPU if on_gpu() else ON_CPU) as bare:
         rows, _ = compared(worker_side(folder, SETTINGS, texts), bare, rounds=5)
     record("generation", {"texts": str(texts), **rows})
@@ -34,12 +34,12 @@ def main() -> None:
 
 @contextmanager
 def in_process(folder: str, texts: TextBatch, arguments: Mapping[str, Any]) -> Iterator[Callable[[], float]]:
-    """Start bare vLLM in a process of its own; yield a function that measures one round there."""
+    """Start bare vLLM in a separate process; yield a function that measures one round."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve, args=(there, folder, texts, dict(arguments)))
     process.start()
-    there.close()  # so that a process that ended is an EOFError here
+    there.close()  # so that a dead process raises EOFError here
     here.recv()
 
     def tokens_per_s() -> float:
@@ -49,7 +49,7 @@ def in_process(folder: str, texts: TextBatch, arguments: Mapping[str, Any]) -> I
     try:
         yield tokens_per_s
     finally:
-        # At its own end it would wait for vLLM's engine, which ends after it.
+        # A normal end would wait for vLLM's engine, which ends later.
         for member in [*psutil.Process(process.pid).children(recursive=True), process]:
             member.kill()
 

@@ -1,7 +1,7 @@
 """Seconds of whole GRPO iterations by phase, and from the command to the first rollout.
 
-64 prompts × 8 responses of 256 tokens, one step, by `whetstone train` with learner and worker on one GPU. The
-first iteration has a line of its own: it meets cold caches and fresh memory.
+`whetstone train` runs 64 prompts × 8 responses of 256 tokens, one step, with learner and worker on one GPU.
+The first iteration has a separate line, because its caches are cold and its memory is fresh.
 """
 
 import json
@@ -76,7 +76,7 @@ def train(*options: str) -> None:
 
 
 def made_up() -> list[str]:
-    """Return prompts of 24 random numbers, none of which begins as another does."""
+    """Return prompts of 24 random numbers, with different beginnings."""
     draw = random.Random(0)
     return [" ".join(str(draw.randint(1, 150_000)) for _ in range(24)) for _ in range(512)]
 

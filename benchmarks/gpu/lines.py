@@ -1,4 +1,4 @@
-"""Lines of docs/results/gpu.jsonl: values that a GPU has shown, each with its card, day and commit.
+"""Lines of docs/results/gpu.jsonl: values measured on a GPU, with card, day and commit.
 
 The file only grows. The page shows the newest value of each card, and beside it the value of an older commit.
 """
@@ -43,7 +43,7 @@ class Line:
 
 
 def record(part: str, rows: Mapping[str, Value]) -> None:
-    """Add values to the lines at once, so that they stay whatever ends the part, and print them."""
+    """Store values at once, so that no later failure loses them, and print them."""
     write(store(), [_line(part, what, value) for what, value in rows.items()])
     for what, value in rows.items():
         Console(highlight=False).print(f"{part}: {what}: {shown(value)}", markup=False, soft_wrap=True)
@@ -66,14 +66,14 @@ def write(path: Path, lines: Iterable[Line]) -> None:
 
 
 def read(path: Path = STORE) -> list[Line]:
-    """Return the lines, oldest first; none where there is no file."""
+    """Return the lines, oldest first. Without a file, return none."""
     if not path.exists():
         return []
     return [Line(**json.loads(text)) for text in path.read_text().splitlines() if text]
 
 
 def newest(lines: Sequence[Line]) -> dict[tuple[str, str, str], Line]:
-    """Return the newest value of each (part, what, card), in the order in which they first came."""
+    """Return the newest value of each (part, what, card), in the order of first appearance."""
     return {(line.part, line.what, line.card): line for line in lines if not line.is_failure}
 
 
@@ -89,13 +89,13 @@ def older(lines: Sequence[Line], line: Line) -> Line | None:
 
 
 def failures(lines: Sequence[Line]) -> list[Line]:
-    """Return the failures after which their part, on that card, wrote no value."""
+    """Return each failure after which its part wrote no value on that card."""
     last = {(line.part, line.card): line for line in lines}
     return [line for line in last.values() if line.is_failure]
 
 
 def shown(value: Value) -> str:
-    """Return a value as a person reads it.
+    """Format a value for people.
 
     >>> shown(0.0612), shown(41.0), shown(1234.5), shown(67652), shown("not run")
     ('0.0612', '41', '1,234', '67,652', 'not run')

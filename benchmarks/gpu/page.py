@@ -1,4 +1,4 @@
-"""Write docs/results/gpu.md from the lines that GPUs have shown. Pure functions but for `main`."""
+"""Write docs/results/gpu.md from the stored lines. All functions except `main` are pure."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,21 +9,20 @@ from benchmarks.gpu.lines import Line, failures, newest, older, read, shown
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "gpu.md"
 HEAD = """# On a GPU
 
-`make gpu MINUTES=12` measures the parts below, in their order, as far as the minutes go. Each value stays
-until a newer one of the same card replaces it. The model has Qwen2.5's shape of 0.5B and random weights.
-[What reading the code found](gpu_defects.md) before any GPU ran it is a page of its own.
+`make gpu MINUTES=12` measures the parts below in this order until the time is over. A value stays until the
+same card gives a newer one. The model has Qwen2.5's 0.5B shape and random weights.
 """
 NOT_RUN = """
-**These tests and benchmarks have not run yet.** No machine with a GPU was at hand. What other
-pages say of GPUs was calculated, or tried on CPUs.
+**These tests and benchmarks have not run yet.** No machine with a GPU was available. Other pages' statements
+about GPUs were calculated, or tried on CPUs.
 """
-ABOUT = {  # in the order in which they are measured: the least known first
+ABOUT = {  # in the order of measurement, the least known first
     "iteration": "Whole iterations of GRPO",
     "training": "Updates: operations and memory",
-    "pushes": "Weights on their way to a worker",
+    "pushes": "Weight pushes to a worker",
     "generation": "A worker beside bare vLLM",
     "runs": "Two whole runs",
-    "sleeping": "A worker that leaves its memory",
+    "sleeping": "Sleep and wake of a worker",
     "tests": "Tests that need a GPU",
 }
 
@@ -37,7 +36,7 @@ def page(lines: Sequence[Line]) -> str:
 
 
 def _part(name: str, lines: Sequence[Line]) -> str:
-    """Return a part's table, and its failures; a sentence where it has neither."""
+    """Return a part's failures and table, or "Not measured yet."."""
     values = [line for line in newest(lines).values() if line.part == name]
     broken = [line for line in failures(lines) if line.part == name]
     parts = [f"**Failed** ({_measured(line)}): {line.value}\n" for line in broken]
@@ -59,7 +58,7 @@ def _measured(line: Line) -> str:
 
 
 def _versions(lines: Iterable[Line]) -> str:
-    """Return which software stood on which card, a line each."""
+    """List each card's software."""
     rows = {f"- {line.card}, {line.day}, {line.commit}: {line.versions}\n": None for line in lines}
     return f"## Software\n\n{''.join(rows)}"
 

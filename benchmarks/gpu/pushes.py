@@ -1,8 +1,8 @@
-"""Seconds of a push by each transport that fits these GPUs, beside the bytes' own time.
+"""Seconds of a push by each transport for these GPUs, beside a plain copy's.
 
-Objects everywhere; ipc where learner and worker share the GPU; nccl with two GPUs or more, gloo with none.
-The bytes' own time is that of the plainest copy on the same way: within a GPU, from one to the next, from the
-host's memory to a GPU, or within the host's memory.
+Objects work everywhere, ipc if learner and worker share the GPU, nccl with two GPUs or more, gloo without
+GPUs. The plain copy takes the same path: within a GPU, between two GPUs, from the host's memory to a GPU, or
+within the host's memory.
 """
 
 import statistics

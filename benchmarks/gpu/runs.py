@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.gpu.lines import record
 from benchmarks.gpu.machine import on_gpu
-from benchmarks.learning import warm_start
 from benchmarks.outcome import OUT, seconds
+from benchmarks.studies.learning import warm_start
 from services.runs.folder import RunFolder
 
 FOLDER = OUT / "gpu-runs"
@@ -45,7 +45,7 @@ def train(start: Path, algorithm: str, *options: str) -> None:
     """Run `whetstone train`.
 
     Raises:
-        SystemExit: it failed; what it said is shown.
+        SystemExit: the run failed; the message shows its output.
     """
     command = [
         *(sys.executable, "-m", "services.cli", "train", "experiment=demo"),

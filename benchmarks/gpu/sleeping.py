@@ -1,4 +1,4 @@
-"""Seconds in which a worker's engine leaves its GPU's memory and takes it again, and the bytes freed."""
+"""Seconds in which a worker's engine frees its GPU's memory and takes it again, and the freed bytes."""
 
 import statistics
 from typing import Any

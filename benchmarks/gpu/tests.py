@@ -1,4 +1,4 @@
-"""Run the tests that need a GPU; record how many passed, were left out, and which failed."""
+"""Run the tests that need a GPU; record the numbers of passed and skipped tests, and the failures."""
 
 import re
 import subprocess

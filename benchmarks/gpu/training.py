@@ -1,7 +1,7 @@
-"""Shares of the GPU's operations that updates use (MFU), and their peak of memory beside the plan's.
+"""Updates' share of the GPU's operations (MFU), and their peak memory beside the plan's.
 
-The rollouts have prompts of their own, so that no prompt is read once for several responses. Seconds hold the
-scoring passes.
+Each rollout has its own prompt, so no prompt is read once for several responses. Seconds include the scoring
+passes.
 """
 
 import gc
@@ -20,8 +20,8 @@ from learner.passes.operations import Passes, products_of
 from services.config.settings import RunSettings
 from services.models.files import read_model
 from services.models.shape import ModelShape, shape_of
-from services.preflight.capacity.gpu_memory import Texts, learner_load
-from services.preflight.capacity.memory_model import MemoryNeeds, share_and_base
+from services.training.preflight.capacity.gpu_memory import Texts, learner_load
+from services.training.preflight.capacity.memory_model import MemoryNeeds, share_and_base
 
 ROUNDS = 3
 GB = 1e9
@@ -71,7 +71,7 @@ def settings(algorithm: str, rollouts: int, minibatch_size: int, options: dict[s
 
 
 def used(learner: Learner, passes: Passes, texts: tuple[int, int, int], seconds: float) -> dict[str, float]:
-    """Return tokens a second and both shares of the card's operations, where the card is known.
+    """Return tokens a second and, for a known card, both shares of its operations.
 
     Args:
         texts: rollouts, and tokens of each prompt and response.

@@ -1,6 +1,6 @@
 """`python -m benchmarks.orderings [NAME …]`: run the registered orderings, seed by seed, and write the page.
 
-Finished runs stay, so the same command continues. `--page` only writes the page of what is there.
+Finished runs stay, so the same command continues. `--page` only writes the page of existing runs.
 """
 
 import argparse
@@ -18,17 +18,17 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
     parser.add_argument("--page", action="store_true", help="run nothing")
-    asked = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     registry = read_registry()
-    for name in asked.names:
+    for name in arguments.names:
         if name not in registry.orderings:
             raise InputError(f"{name}: there is no such ordering; {there_are(registry.orderings)}")
     registration()
-    for name in () if asked.page else asked.names or registry.orderings:
+    for name in () if arguments.page else arguments.names or registry.orderings:
         ordering, started = registry.orderings[name], time.perf_counter()
         for seed in registry.seeds:
-            for each in ordering.arms.values():
-                run(registry, each, seed)
+            for arm in ordering.arms.values():
+                run(registry, arm, seed)
             print(f"{name}: seed {seed} done after {time.perf_counter() - started:.0f} s", flush=True)
             write_page(registry)
     write_page(registry)

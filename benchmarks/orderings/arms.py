@@ -1,4 +1,4 @@
-"""One arm with one seed, trained in this process; its measures are kept in a file, and never made twice."""
+"""Train one arm with one seed in this process, and keep its measures in a file."""
 
 import json
 import statistics
@@ -35,19 +35,19 @@ TESTED = {
 
 
 def found(arm: Arm, seed: int) -> Mapping[str, Any] | None:
-    """Return what a finished run has left: its measures, seconds and commit; None before that."""
+    """Return a finished run's measures, seconds and commit, or None."""
     file = _file(arm, seed)
     whole: dict[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
     return whole
 
 
 def run(registry: Registry, arm: Arm, seed: int) -> None:
-    """Train the arm unless it is done, and keep its measures; a run that was broken off goes on."""
+    """Train the arm unless it is done, and keep its measures; an interrupted run continues."""
     if found(arm, seed) is not None:
         return
     import torch
 
-    torch.set_num_threads(1)  # models this small need no second thread; on a busy machine they wait for it
+    torch.set_num_threads(1)  # small models need no second thread, and on a busy machine would wait for it
     started = perf_counter()
     if arm.offline:
         measures = _offline(arm.offline, seed, noisy=arm.noisy)
@@ -55,10 +55,10 @@ def run(registry: Registry, arm: Arm, seed: int) -> None:
         measures = _games(arm.games, seed)
     else:
         measures = _trained(arm, seed, [*registry.shared, *arm.train])
-    told = {"measures": measures, "seconds": perf_counter() - started, "commit": head()}
+    outcome = {"measures": measures, "seconds": perf_counter() - started, "commit": head()}
     file = _file(arm, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(outcome))
 
 
 def _file(arm: Arm, seed: int) -> Path:
@@ -72,7 +72,7 @@ def _trained(arm: Arm, seed: int, overrides: Sequence[str]) -> dict[str, float]:
 
 
 def _offline(name: str, seed: int, *, noisy: bool) -> dict[str, float]:
-    from benchmarks import offline
+    from benchmarks.studies import offline
 
     model, data, before = _digits()
     result = offline.run(name, seed, model, data, before, is_corrupted=noisy, steps=STEPS)
@@ -80,20 +80,20 @@ def _offline(name: str, seed: int, *, noisy: bool) -> dict[str, float]:
 
 
 def _games(name: str, seed: int) -> dict[str, float]:
-    from benchmarks import games
+    from benchmarks.studies import games
 
     shared = ["environment=textworld", "task=textworld", *games.SHARED, *games.SAMPLED]
     untrained = ROOT / "games-untrained"
     if not (untrained / "config.json").exists():
         games.make_model(untrained)
     warm = _train("games-warm", [*shared, f"model.path={untrained}", *games.WARM_UP])
-    own = [*games.ALGORITHMS[name], *GAMES, f"model.path={warm.model}", f"seed={seed}"]
-    return _tested(_train(f"games-{name}-seed{seed}", [*shared, *own]))
+    options = [*games.ALGORITHMS[name], *GAMES, f"model.path={warm.model}", f"seed={seed}"]
+    return _tested(_train(f"games-{name}-seed{seed}", [*shared, *options]))
 
 
 def _train(name: str, overrides: Sequence[str]) -> RunFolder:
     """Train a run, unless it is done."""
-    from services.train.train import train
+    from services.training.train.train import train
 
     settings = run_settings([*overrides, *HERE, f"output_dir={ROOT / 'runs'}", f"run_name={name}"])
     if code := train(settings, here=True):
@@ -112,8 +112,8 @@ def _last(folder: RunFolder) -> float:
 
 @cache
 def _number_model() -> Path:
-    """Make the demo's start model and, beside it, the untrained one that it began as."""
-    from services.train.demo import make_start_model
+    """Make the demo's start model and the untrained model before it."""
+    from services.training.train.demo import make_start_model
 
     folder = ROOT / "numbers"
     if not (folder / "model.safetensors").exists():
@@ -124,8 +124,8 @@ def _number_model() -> Path:
 @cache
 def _digits() -> tuple[Path, list[Any], float]:
     """Return the warm start on the digits' data, the annotated data, and the warm start's reward."""
-    from benchmarks import offline
-    from benchmarks.offline_data import annotated, make_data, mean_reward
+    from benchmarks.studies import offline
+    from benchmarks.studies.offline_data import annotated, make_data, mean_reward
 
     rows = make_data()
     model = offline.warm_start(rows)

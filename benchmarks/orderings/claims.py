@@ -7,10 +7,10 @@ from statistics import fmean, stdev, variance
 from typing import Literal
 
 from benchmarks.orderings.registry import Claim
-from services.comparison.differences import welch_freedom
+from services.studies.comparison.differences import welch_freedom
 
 Verdict = Literal["as registered", "not as registered", "undecided", "not run"]
-LEVEL = 0.05  # of all claims of an ordering together
+LEVEL = 0.05  # level at which all claims of one ordering are tested together
 
 
 @dataclass(frozen=True, slots=True)

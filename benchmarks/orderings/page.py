@@ -1,4 +1,4 @@
-"""docs/results/orderings.md: each ordering's arms and claims, and those that were not run."""
+"""docs/results/orderings.md: each ordering's arms and claims, including those not run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,18 +10,19 @@ from benchmarks.orderings.claims import LEVEL, Judged, interval_of_mean, judged
 from benchmarks.orderings.registry import Claim, Ordering, Registry, registration, require_registered_before
 
 FILE = Path(__file__).parents[2] / "docs" / "results" / "orderings.md"
-Values = Mapping[str, Sequence[Mapping[str, Any]]]  # by arm: what each finished seed has left
+Values = Mapping[str, Sequence[Mapping[str, Any]]]  # by arm: each finished seed's result
 HEADING = """# Orderings, registered before they were run
 
-Hypotheses, arms, seeds, budgets and tests were committed before the first of these runs:
-`benchmarks/orderings/registered.yaml`, commit {registered}. {num_seeds} seeds an arm; failures are reported
-like successes.
+Hypotheses, arms, seeds, budgets and tests were committed before the first run
+(`benchmarks/orderings/registered.yaml`, commit {registered}). Each arm has {num_seeds} seeds. The page
+reports failures and successes alike.
 
-Arms of `whetstone train` run in one process on the demo's task, whose best reward is 1: 30 iterations of
-64 texts. `test` is the reward of the final model on test prompts; `last` is that of the last five iterations
-(NLPO: within its mask); `gold` is the task's own reward where another was paid. Offline arms take 120 steps
-on digits whose best reward is 0.75; `sampled` is on new prompts. Claims of one ordering are tested at
-{level:.0%} together. The interval of a difference is the test's, that of a mean has 95 %.
+Arms of `whetstone train` run in one process on the demo's task: 30 iterations of 64 texts, best reward
+1. `test` is the final model's reward on test prompts. `last` is the reward of the last five iterations
+(NLPO: within its mask). `gold` is the task's reward if a proxy was paid. Offline arms take 120 steps on
+digits; their best reward is 0.75. `sampled` is the reward on new prompts. All claims of one
+ordering together are tested at {level:.0%}. Intervals of differences follow from that test.
+Intervals of means are 95 %.
 
 `python -m benchmarks.orderings`; runs at commit {commits}.
 """
@@ -31,24 +32,24 @@ def write_page(registry: Registry) -> None:
     """Write the page; the text below the tables stays.
 
     Raises:
-        InputError: a run was made before the registrations were committed as they are.
+        InputError: a run precedes the commit of the current registrations.
     """
     values, registered = results(registry), registration()
-    for own in values.values():
-        for runs in own.values():
+    for by_arm in values.values():
+        for runs in by_arm.values():
             for run in runs:
                 require_registered_before(run["commit"], registered)
-    told = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
-    _, mark, rest = told.partition("\n## What it says\n")
+    text = FILE.read_text(encoding="utf-8") if FILE.exists() else ""
+    _, mark, rest = text.partition("\n## What it says\n")
     FILE.write_text(page(registry, values, registered) + mark + rest, encoding="utf-8")
 
 
 def results(registry: Registry) -> Mapping[str, Values]:
-    """Return what the finished runs have left, by ordering and arm."""
+    """Return the finished runs' results by ordering and arm."""
     return {
         name: {
-            arm: [whole for seed in registry.seeds if (whole := found(each, seed))]
-            for arm, each in ordering.arms.items()
+            arm: [whole for seed in registry.seeds if (whole := found(arm_settings, seed))]
+            for arm, arm_settings in ordering.arms.items()
         }
         for name, ordering in registry.orderings.items()
     }
@@ -56,7 +57,7 @@ def results(registry: Registry) -> Mapping[str, Values]:
 
 def page(registry: Registry, values: Mapping[str, Values], registered: str) -> str:
     """Return the page as Markdown."""
-    runs = [run for own in values.values() for arm in own.values() for run in arm]
+    runs = [run for by_arm in values.values() for arm in by_arm.values() for run in arm]
     commits = ", ".join(dict.fromkeys(str(run["commit"]) for run in runs)) or "none"
     heading = HEADING.format(
         registered=registered, num_seeds=len(registry.seeds), level=LEVEL, commits=commits
@@ -76,14 +77,19 @@ def _section(name: str, ordering: Ordering, values: Values, num_seeds: int) -> I
         return
     measures = list(dict.fromkeys(claim.measure for claim in ordering.claims))
     head = ["arm", *(f"{measure}, mean ± 95 %" for measure in measures), "seeds", "seconds a run"]
-    yield _table(head, [_arm(name, own, measures, num_seeds) for name, own in values.items()])
+    yield _table(head, [_arm(name, runs, measures, num_seeds) for name, runs in values.items()])
     head = ["claim", "by", "difference", "interval", "Hedges' g", "verdict"]
     yield _table(head, [_claim(claim, values, len(ordering.claims), num_seeds) for claim in ordering.claims])
 
 
-def _arm(name: str, own: Sequence[Mapping[str, Any]], measures: Sequence[str], num_seeds: int) -> list[str]:
-    seconds = f"{fmean(run['seconds'] for run in own):.0f}" if own else "–"
-    return [name, *(_mean(_values(own, each)) for each in measures), f"{len(own)} of {num_seeds}", seconds]
+def _arm(name: str, runs: Sequence[Mapping[str, Any]], measures: Sequence[str], num_seeds: int) -> list[str]:
+    seconds = f"{fmean(run['seconds'] for run in runs):.0f}" if runs else "–"
+    return [
+        name,
+        *(_mean(_values(runs, measure)) for measure in measures),
+        f"{len(runs)} of {num_seeds}",
+        seconds,
+    ]
 
 
 def _claim(claim: Claim, values: Values, num_claims: int, num_seeds: int) -> list[str]:
@@ -101,8 +107,8 @@ def _shown(result: Judged) -> list[str]:
     return [f"{difference:+.3f}", f"{difference - width:+.3f} to {difference + width:+.3f}", effect]
 
 
-def _values(own: Sequence[Mapping[str, Any]], measure: str) -> list[float]:
-    return [float(run["measures"][measure]) for run in own if measure in run["measures"]]
+def _values(runs: Sequence[Mapping[str, Any]], measure: str) -> list[float]:
+    return [float(run["measures"][measure]) for run in runs if measure in run["measures"]]
 
 
 def _mean(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""A reward that can be hacked: it rises with the task's own at first, and is highest where that is low."""
+"""A hackable reward, which rises with the task's reward at first but is highest where the latter is low."""
 
 from collections.abc import Sequence
 

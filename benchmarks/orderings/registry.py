@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("registered.yaml")
 
 
 class Arm(Settings):
-    """One way to train: overrides of `whetstone train`, or a run of benchmarks.offline or .games."""
+    """One way to train: overrides of `whetstone train`, or a run of benchmarks.studies.offline or .games."""
 
     train: Strings = ()
     start: str = "warm"  # the model that `train` begins with: warm or untrained
@@ -34,9 +34,9 @@ class Arm(Settings):
 
     @property
     def digest(self) -> str:
-        """Name what is run: equal arms of two orderings are run once."""
-        told = json.dumps(self.model_dump(exclude={"note"}), sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:12]
+        """Name the run, so that equal arms of two orderings run once."""
+        settings = json.dumps(self.model_dump(exclude={"note"}), sort_keys=True)
+        return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
 
 class Claim(Settings):
@@ -70,7 +70,7 @@ class Ordering(Settings):
     """One question, its arms and its claims."""
 
     asks: str
-    known: str  # what earlier pages had shown
+    known: str  # earlier pages' findings
     arms: dict[str, Arm]
     claims: list[Claim]
 
@@ -83,7 +83,7 @@ class Ordering(Settings):
 
 
 class Registry(Settings):
-    """All orderings, in the order in which they are run."""
+    """All orderings, in the order of their runs."""
 
     seeds: Integers
     shared: Strings  # overrides of every arm that trains
@@ -106,7 +106,7 @@ def registration() -> str:
     """Return the commit that last changed the registrations.
 
     Raises:
-        InputError: the file has changes that are not committed, so nothing is registered.
+        InputError: the file has uncommitted changes, so nothing is registered.
     """
     if _git("status", "--porcelain", "--", str(FILE)):
         raise InputError(f"{FILE.name} has changes: commit it, so that it is registered before it is run")
@@ -117,7 +117,7 @@ def require_registered_before(commit: str, registered: str) -> None:
     """Check that a run's commit comes after the registrations'.
 
     Raises:
-        InputError: it does not; a registration that was changed after a look at its runs proves nothing.
+        InputError: it does not; a registration changed after its runs proves nothing.
     """
     order = ("git", "merge-base", "--is-ancestor", registered, commit.removesuffix("-dirty"))
     if subprocess.run(order, cwd=FILE.parent, capture_output=True).returncode:
@@ -132,5 +132,5 @@ def head() -> str:
 
 
 def _git(*words: str) -> str:
-    told = subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=FILE.parent)
-    return told.stdout.strip()
+    git = subprocess.run(["git", *words], capture_output=True, text=True, check=True, cwd=FILE.parent)
+    return git.stdout.strip()

@@ -1,6 +1,6 @@
-"""A lesson for both sides of `benchmarks.peer_learning`: stories that begin their words with one letter.
+"""A lesson for both sides of `studies.peer_learning`: stories whose words begin with one letter.
 
-Both sides import this file, each in its own environment: it needs nothing but Python.
+Both sides import this file, each in its own environment, so it needs only Python.
 """
 
 from collections import Counter
@@ -40,15 +40,15 @@ LESSONS = {"grpo": Lesson(8, 8, 1, 1e-3, 30, 0.04), "ppo": Lesson(64, 1, 4, 3e-4
 
 def share_of_letter(completions: Sequence[str], **_: Any) -> list[float]:
     """Return the share of each text's words that begin with the letter; 0 for a text without words."""
-    found = [text.split() for text in completions]
-    return [sum(word.lower().startswith(LETTER) for word in words) / max(len(words), 1) for words in found]
+    texts = [text.split() for text in completions]
+    return [sum(word.lower().startswith(LETTER) for word in words) / max(len(words), 1) for words in texts]
 
 
 def prompts(count_tokens: Callable[[str], int]) -> list[str]:
     """Return openings of stories that all have the commonest number of tokens.
 
-    trl's PPO gives a reward model prompt and response in one piece; so it can tell them apart. It also waits
-    for ever where a batch is larger than the data.
+    trl's PPO passes prompt and response to a reward model as one sequence, so equal lengths separate them. It
+    also waits forever if a batch is larger than the data.
     """
     texts = [f"{when} a {who} went to the {where}" for when, who, where in product(WHEN, WHO, WHERE)]
     (length, _), *_ = Counter(map(count_tokens, texts)).most_common(1)

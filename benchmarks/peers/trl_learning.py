@@ -37,9 +37,9 @@ class Curve(TrainerCallback):
         self._began = 0.0
 
     def reward(self, completions: Sequence[str]) -> list[float]:
-        found = share_of_letter(completions)
-        self.rewards.append(sum(found) / len(found))
-        return found
+        shares = share_of_letter(completions)
+        self.rewards.append(sum(shares) / len(shares))
+        return shares
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.perf_counter()
@@ -128,19 +128,23 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("prompts", type=Path)
     parser.add_argument("seed", type=int)
-    asked = parser.parse_args()
-    lesson, curve, answers = LESSONS[asked.algorithm], Curve(), sys.stdout
-    texts = [json.loads(line)["prompt"] for line in asked.prompts.read_text(encoding="utf-8").splitlines()]
+    arguments = parser.parse_args()
+    lesson, curve, answers = LESSONS[arguments.algorithm], Curve(), sys.stdout
+    texts = [
+        json.loads(line)["prompt"] for line in arguments.prompts.read_text(encoding="utf-8").splitlines()
+    ]
     with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as output:
         common = {
             "output_dir": output,
             "learning_rate": lesson.learning_rate,
             "temperature": 1.0,
             "max_grad_norm": 1.0,
-            "seed": asked.seed,
+            "seed": arguments.seed,
             **OPTIONS,
         }
-        trainer = {"grpo": grpo, "ppo": ppo}[asked.algorithm](lesson, asked.model, texts, curve, common)
+        trainer = {"grpo": grpo, "ppo": ppo}[arguments.algorithm](
+            lesson, arguments.model, texts, curve, common
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(curve)
         trainer.train()

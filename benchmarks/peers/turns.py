@@ -1,6 +1,6 @@
 """Turns of a trl trainer: `{"ready": true}` after its warm-up, then a line of JSON for each line of input.
 
-So a driver can let two warm sides take turns on one machine. Only JSON goes to standard output.
+So a driver can alternate two warm sides on one machine. Only JSON goes to standard output.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 from work import WORK, Work
 
-OPTIONS: dict[str, Any] = {  # of every trainer: nothing that takes time and trains nothing
+OPTIONS: dict[str, Any] = {  # every trainer's options: disable all that takes time without training
     "gradient_accumulation_steps": 1,
     "lr_scheduler_type": "constant",
     "gradient_checkpointing": False,
@@ -51,8 +51,8 @@ class Stopwatch(TrainerCallback):
         self._last = time.perf_counter()
 
     def _hand_over(self) -> None:
-        told: dict[str, Any] = {"seconds": self._laps} if self._is_warm else {"ready": True}
-        print(json.dumps(told), file=self._answers, flush=True)
+        message: dict[str, Any] = {"seconds": self._laps} if self._is_warm else {"ready": True}
+        print(json.dumps(message), file=self._answers, flush=True)
         self._turns += self._is_warm
         self._laps, self._is_warm = [], True
         if self._turns < self._work.turns and not sys.stdin.readline():
@@ -68,8 +68,8 @@ def read_prompts(folder: Path, work: Work) -> list[str]:
 def serve(algorithms: tuple[str, ...], build: dict[str, BuildTrainer]) -> None:
     """Train with the algorithm and the shape that the command line names, in turns.
 
-    Some of trl's trainers collect garbage twice an iteration, and search all that was imported. gc.freeze()
-    spares them that, as a script around trl can.
+    Some of trl's trainers collect garbage twice an iteration, and search all imports. gc.freeze() avoids
+    this search, as a script around trl can.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

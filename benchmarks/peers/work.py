@@ -1,4 +1,4 @@
-"""The work of each comparison: both sides read it here, each in its own environment."""
+"""The work of each comparison, which both sides import in their own environments."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Work:
     group_size: int  # responses of each prompt
     new_tokens: int
     epochs: int
-    turns: int  # of each side
+    turns: int  # measured turns of each side
     iterations: int  # a turn
     warm_up: int
 

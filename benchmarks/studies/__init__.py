@@ -1,0 +1,1 @@
+"""Studies that answered one question each; run them at releases, or when the question returns."""
