@@ -20,4 +20,4 @@ def fenced(text: str) -> str:
     >>> fenced("Add.\\n>>> 1 + 1\\n2").splitlines()
     ['Add.', '', '```pycon', '>>> 1 + 1', '2', '```']
     """
-    return EXAMPLE.sub(lambda found: f"\n{found[1]}```pycon\n{found[0]}\n{found[1]}```\n", text)
+    return EXAMPLE.sub(lambda example: f"\n{example[1]}```pycon\n{example[0]}\n{example[1]}```\n", text)

@@ -17,10 +17,10 @@ LOADED = re.compile(
 def on_post_build(config: MkDocsConfig) -> None:
     site = Path(config.site_dir)
     pages = [path for path in sorted(site.rglob("*")) if path.suffix in (".html", ".css")]
-    found = [f"{page.relative_to(site)}: {each}" for page in pages for each in loaded(page.read_text())]
-    if found:
+    loads = [f"{page.relative_to(site)}: {address}" for page in pages for address in loaded(page.read_text())]
+    if loads:
         raise PluginError(
-            "the site loads from the network; expected its own files alone:\n" + "\n".join(found)
+            "the site loads from the network; expected its own files alone:\n" + "\n".join(loads)
         )
 
 

@@ -13,7 +13,7 @@ LINK = re.compile(r"(\]\((?!\w+:)[^)\s]+)\.ipynb(?=[)#])")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for file in [each for each in files if each.src_uri.endswith(".ipynb")]:
+    for file in [listed for listed in files if listed.src_uri.endswith(".ipynb")]:
         notebook = json.loads(Path(config.docs_dir, file.src_uri).read_text())
         place = file.src_uri.removesuffix(".ipynb") + ".md"
         files.append(File.generated(config, place, content=page(notebook, file.name)))

@@ -33,19 +33,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: objec
     outside = here.startswith(BELOW)
     paper = docs.parent / here.removeprefix(BELOW) if outside else docs / here
 
-    def rewritten(found: re.Match[str]) -> str:
-        target = (paper.parent / found[1]).resolve()
+    def rewritten(link: re.Match[str]) -> str:
+        target = (paper.parent / link[1]).resolve()
         if not target.exists() or not (outside or not target.is_relative_to(docs)):
-            return found[0]  # MkDocs follows it, or reports a dead link
-        return f"]({posixpath.relpath(uri(target, docs), posixpath.dirname(here))}{found[2] or ''})"
+            return link[0]  # MkDocs follows it, or reports a dead link
+        return f"]({posixpath.relpath(uri(target, docs), posixpath.dirname(here))}{link[2] or ''})"
 
     return LINK.sub(rewritten, markdown)
 
 
 def targets(paper: Path) -> Iterator[Path]:
     """Yield the files and folders that a paper links to."""
-    for found in LINK.finditer(paper.read_text()):
-        if (target := (paper.parent / found[1]).resolve()).exists():
+    for link in LINK.finditer(paper.read_text()):
+        if (target := (paper.parent / link[1]).resolve()).exists():
             yield target
 
 
