@@ -1,6 +1,6 @@
 """An hour of chaos: every part of a run is killed while it starts, runs and saves; files and disks go wrong.
 
-    python -m tests.chaos [FILE]     writes a table into FILE, else docs/results/chaos.md
+    python -m tests.chaos [FILE]     writes a table into FILE, else benchmarks/out/chaos.md
 
 Each case is a run of its own. Its lines must equal those of a run that nobody disturbed. Where a run
 ends, the same command is typed again.
@@ -26,7 +26,7 @@ from tests.runs import Run, results
 
 ITERATIONS, STOPPED_AFTER = 12, 5
 NEWEST = "checkpoints/newest"
-PAGE = Path("docs/results/chaos.md")
+PAGE = Path("benchmarks/out/chaos.md")
 PARTS = {
     "rollout worker": "ray::RolloutWorker",
     "learner": "ray::Learner",
@@ -57,7 +57,7 @@ class Outcome:
     case: Case
     codes: tuple[int, ...]
     seconds: float  # of all its starts
-    said: str
+    notes: str
     is_equal: bool
 
 
@@ -150,9 +150,9 @@ def remove(pattern: str, run: Run) -> None:
 
 def files(run: Run, pattern: str) -> list[Path]:
     pattern = pattern.replace(NEWEST, f"checkpoints/{max(run.folder.checkpoints())}")
-    found = sorted(run.folder.path.glob(pattern))
-    assert found, f"{run.folder.path} has no {pattern}: {sorted(run.folder.path.rglob('*'))}"
-    return found
+    paths = sorted(run.folder.path.glob(pattern))
+    assert paths, f"{run.folder.path} has no {pattern}: {sorted(run.folder.path.rglob('*'))}"
+    return paths
 
 
 def fill(run: Run) -> None:
@@ -181,7 +181,7 @@ def play(case: Case, straight: Run, stopped: Run, model: Path, place: Path) -> O
         if case.act is not None:
             case.act(run)
         codes.append(run.finish())
-        said = words(run.output).replace(str(run.folder.path), "RUN")
+        notes = words(run.output).replace(str(run.folder.path), "RUN")
         if codes[-1] not in (0, 2):
             codes.append(run.start().finish())
         left = run.left_over()
@@ -190,7 +190,7 @@ def play(case: Case, straight: Run, stopped: Run, model: Path, place: Path) -> O
     assert not COLOURS.search(run.output) and "Traceback" not in run.output, run.output
     assert not left and not list(run.folder.path.glob(SAVING)), left
     whole = lines(run) == lines(straight)
-    return Outcome(case, tuple(codes), time.monotonic() - began, said, whole)
+    return Outcome(case, tuple(codes), time.monotonic() - began, notes, whole)
 
 
 def lines(run: Run) -> list[dict[str, object]]:
@@ -201,9 +201,9 @@ def lines(run: Run) -> list[dict[str, object]]:
 
 def words(output: str) -> str:
     """The warnings of a run, and its last words where it was ended."""
-    said = output.splitlines()
-    told = [line for line in said if "warning: " in line or line.startswith("whetstone train: ")]
-    shown = [re.sub(r"^(whetstone train|.*warning): ", "", line) for line in told]
+    printed = output.splitlines()
+    notices = [line for line in printed if "warning: " in line or line.startswith("whetstone train: ")]
+    shown = [re.sub(r"^(whetstone train|.*warning): ", "", line) for line in notices]
     return "; ".join(dict.fromkeys(shown)).replace("|", "\\|")
 
 
@@ -247,9 +247,9 @@ def main(page: Path) -> int:
 
 def row(outcome: Outcome) -> str:
     codes, equal = ", ".join(map(str, outcome.codes)), "yes" if outcome.is_equal else "no"
-    said = outcome.said or "–"
+    notes = outcome.notes or "–"
     return (
-        f"| {outcome.case.when} | {outcome.case.what} | {codes} | {equal} | {outcome.seconds:.0f} | {said} |"
+        f"| {outcome.case.when} | {outcome.case.what} | {codes} | {equal} | {outcome.seconds:.0f} | {notes} |"
     )
 
 

@@ -1,4 +1,4 @@
-"""Chat servers on loopback, as OpenAI's: real ones, whose answers a test writes."""
+"""Servers on loopback: real ones, and chat models as OpenAI's, whose answers a test writes."""
 
 import json
 import socket
@@ -11,6 +11,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from contracts.network.http_server import server_config
+
 
 @contextmanager
 def serving(answer: Callable[[Request], Awaitable[Response]]) -> Iterator[str]:
@@ -19,14 +21,21 @@ def serving(answer: Callable[[Request], Awaitable[Response]]) -> Iterator[str]:
     app.add_api_route("/v1/chat/completions", answer, methods=["POST"], response_model=None)
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
-        thread.start()
-        try:
+        with running(app, door):
             yield f"http://127.0.0.1:{door.getsockname()[1]}/v1"
-        finally:
-            server.should_exit = True
-            thread.join(20)
+
+
+@contextmanager
+def running(app: Any, door: socket.socket) -> Iterator[None]:
+    """Serve an application at a socket, as our commands do."""
+    server = uvicorn.Server(server_config(app))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 def reply(content: Any, tokens: tuple[int, int] = (0, 0)) -> JSONResponse:

@@ -6,9 +6,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from contracts.processes.loading import ONE_MODEL_AT_A_TIME
 from contracts.secrets import secret_values
+
+settings.register_profile("any machine", deadline=None)  # seconds say nothing about right or wrong
+settings.load_profile("any machine")
 
 collect_ignore = ["raising"]  # its sitecustomize.py is for other processes
 
@@ -74,5 +78,15 @@ def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def trackers_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the deadlines of trackers, made for people who wait, from failing tests on a slow machine."""
-    monkeypatch.setattr("services.tracking.tracker.START_S", 600.0)
-    monkeypatch.setattr("services.tracking.background.FINISH_S", 600.0)
+    monkeypatch.setattr("services.runs.tracking.tracker.START_S", 600.0)
+    monkeypatch.setattr("services.runs.tracking.background.FINISH_S", 600.0)
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    """Ray on this machine, for the tests of one file."""
+    import ray
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()

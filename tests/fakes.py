@@ -1,11 +1,11 @@
-"""Clients of the training loop as plain classes: each writes down what it was asked, in one list."""
+"""Clients of the training loop as plain classes, which record their calls in one list."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from contracts.clients import PublishedWeights, Scoring
+from contracts.clients import PublishedWeights, Scoring, TokenNumbers
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Turn
 from contracts.scores import MetricValue, Sample, Score
 from contracts.weights import Probe, WeightManifest
@@ -122,6 +122,9 @@ class FakeLearner:
             "tokens/trained": 100.0,
             "rollouts/trained": float(len(rollouts)),
         }
+
+    def token_numbers(self) -> list[TokenNumbers]:
+        return []
 
     def restart(self, on_progress: Callable[[str, int, int], None]) -> None:
         on_progress("start", 0, 1)

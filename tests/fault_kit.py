@@ -131,10 +131,10 @@ def _befall_one(run: Run, fault: Fault) -> float:
     before, started = processes(run, title), time.monotonic()
     victim = before[0]  # the newest may be one that is still starting
     if fault.kind == RAISES:
-        asked = Path(os.environ["WHETSTONE_TEST_RAISE"]) / str(victim.pid)
-        asked.with_suffix(".new").write_text(fault.part.work)
-        asked.with_suffix(".new").rename(asked)
-        run.wait_for(f"{fault.name} to happen", lambda: not asked.exists())
+        request = Path(os.environ["WHETSTONE_TEST_RAISE"]) / str(victim.pid)
+        request.with_suffix(".new").write_text(fault.part.work)
+        request.with_suffix(".new").rename(request)
+        run.wait_for(f"{fault.name} to happen", lambda: not request.exists())
         return started
     victim.send_signal(signal.SIGKILL if fault.kind == KILLED else signal.SIGSTOP)
     if fault.kind == SLOW:
@@ -158,34 +158,34 @@ def _befall_driver(run: Run) -> float:
 
 def processes(run: Run, title: str) -> list[psutil.Process]:
     """Those that live and whose title begins so, by age."""
-    found = []
+    titled = []
     for process in run.children():
         with contextlib.suppress(psutil.Error):
             named = process.cmdline()[:1]
-            found += [process] if named and named[0].startswith(title) and process.is_running() else []
-    alive = [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+            titled += [process] if named and named[0].startswith(title) and process.is_running() else []
+    alive = [process for process in titled if process.status() != psutil.STATUS_ZOMBIE]
     return sorted(alive, key=lambda process: process.create_time())
 
 
 def record(page: Path, outcomes: list[Outcome]) -> None:
-    """Write the rows into the page's table, in the place of those of the same faults."""
+    """Write the rows into the page's table in place of the old rows of these faults."""
     rows = dict(re.findall(r"^\| (.+?) \| (\d.*) \|$", page.read_text() if page.exists() else "", re.M))
     rows |= {o.name: f"{o.seconds:.1f} | {o.iterations_again}" for o in outcomes}
     lines = [
         "# What a fault costs",
         "",
-        "Of whole runs with real vLLM, Ray and Serve. `tests/test_faults.py`: two vLLM workers that write an",
-        "iteration ahead, a reward on Serve, a learner; and another run in an environment of several turns,",
-        "with a learner of two processes. `tests/test_node_loss.py`: two nodes, with a worker each. One part",
-        "after the other is killed (SIGKILL), stopped without dying (SIGSTOP), made to raise an exception in",
-        "the midst of its work, or stopped for a while and let go on. Seconds are from the fault to the end",
-        "of an iteration that had not been done before; of the driver, from its being started again by hand.",
-        f"What hangs is noticed after `stall_timeout_s={STALL_S}` (workers, learner) and `timeout_s=3`",
-        f"(rewards, environments), which are shorter than the defaults. {PROMPTS} prompts an iteration, a",
-        f"checkpoint every {SAVE_EVERY}.",
+        "Whole runs use real vLLM, Ray and Serve. In `tests/test_faults.py` one run has two vLLM workers",
+        "that write an iteration ahead, a reward on Serve and a learner. Another has an environment of",
+        "several turns and a learner of two processes. `tests/test_node_loss.py` has two nodes with a",
+        "worker each. Each part in turn is killed (SIGKILL), stopped alive (SIGSTOP), made to raise an",
+        "exception, or paused. Seconds count from the fault to the end of the next new iteration. The",
+        "driver's seconds count from its restart by hand. Hangs are noticed after",
+        f"`stall_timeout_s={STALL_S}` (workers, learner) and `timeout_s=3` (rewards, environments); the",
+        f"defaults are longer. An iteration has {PROMPTS} prompts. Every {SAVE_EVERY} iterations the run",
+        "saves a checkpoint.",
         "",
-        "Each prompt was trained on once: none was lost, none was trained on twice. Rewards that raise are",
-        "in `tests/test_survival.py`. Replicas go on without a stopped Serve controller, which is replaced.",
+        "Each prompt was trained on exactly once. `tests/test_survival.py` has rewards that raise.",
+        "Replicas keep working while a stopped Serve controller is replaced.",
         "",
         f"{os.cpu_count()} CPU cores, Python {platform.python_version()}.",
         "",

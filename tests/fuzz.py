@@ -1,4 +1,4 @@
-"""Requests that no client should send, to a running server: what came back, and whether it lives.
+"""Send malformed requests to a running server, and check its answers and its survival.
 
 A long run from the command line, against a server of `whetstone serve-model`:
 
@@ -243,15 +243,15 @@ def send_raw(target: Target, paths: Sequence[str], *, largest: bool = True) -> N
 
 def send_heads(target: Target, path: str = "/v1/models") -> dict[str, int]:
     """Send heads of other hosts and pages; return each one's status."""
-    found = {}
+    statuses = {}
     for label, (head, _) in HEADS.items():
         with socket.create_connection(target.place, timeout=60) as one:
             more = b"".join(
                 b"\r\n%s: %s" % (name.encode(), value.encode()) for name, value in target.headers.items()
             )
             one.sendall(f"GET {path} HTTP/1.1\r\n".encode() + head + more + b"\r\nConnection: close\r\n\r\n")
-            found[label] = int(one.makefile("rb").readline().split()[1])
-    return found
+            statuses[label] = int(one.makefile("rb").readline().split()[1])
+    return statuses
 
 
 def leave_early(target: Target, path: str, body: Mapping[str, Any], times: int) -> None:

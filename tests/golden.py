@@ -58,17 +58,25 @@ SINCE: dict[str, Sequence[Any]] = {
     "evaluation.pass_by": ["reward"],
     "evaluation.pass_at": [1.0, None],
     "curriculum": [None],
+    "stop_when": [[]],
+    "notify": [{"url": None, "timeout_s": 10.0, "attempts": 3}],
     "learner.sum_gradients": ["micro_batch"],
     "learner.offload": [False],
     "learner.compile": [False],
     "learner.param_dtype": ["auto"],
     "learner.transport": ["auto"],
     "rollout.engine_args": [{}],
+    "rollout.order": ["leased"],
     "learner.score_early": [None],
     "learner.mismatch": [
         {"weights": "auto", "mask_below": None, "mask_above": None, "mask_responses_beyond": None},
     ],
     "algorithm.kl.measure_every": [1, 8],
+    "algorithm.top_entropy_share": [1.0],
+    "algorithm.entropy_target": [None],
+    "algorithm.entropy_step": [0.005],
+    "algorithm.entropy_coef_max": [1.0],
+    "model.adapter.roles": [[]],
     "model.reference": [{"path": None, "revision": None}],
     "model.chat": [
         {"template": "auto", "system": None, "options": {}, "history": "recorded", "date": None},
@@ -108,9 +116,9 @@ def record(models: Path, folder: Path) -> None:
     """Do the runs with the code of the working folder, and keep their numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, arguments in RUNS.items():
-        told = [argument.format(models=models) for argument in (*arguments, *FEW)]
+        arguments_set = [argument.format(models=models) for argument in (*arguments, *FEW)]
         shutil.rmtree(folder / "runs" / name, ignore_errors=True)
-        command = [*CLI, "train", f"output_dir={folder / 'runs'}", f"run_name={name}", *told]
+        command = [*CLI, "train", f"output_dir={folder / 'runs'}", f"run_name={name}", *arguments_set]
         with (folder / f"{name}.out").open("w") as out:
             done = subprocess.run(command, stdout=out, stderr=out)
         print(f"{name}: exit code {done.returncode}", flush=True)
@@ -172,22 +180,22 @@ def compare(old: Path, new: Path) -> int:
 
 def digests() -> dict[str, str]:
     """Return a digest of each experiment's settings."""
-    return {name: digest(found) for name, found in settings().items()}
+    return {name: digest(tree) for name, tree in settings().items()}
 
 
-def digest(found: Any) -> str:
+def digest(tree: Any) -> str:
     """Return a digest of settings, without options that are younger than the records and at their defaults.
 
     A new option that does nothing unless it is given changes no experiment.
     """
     for key, harmless in SINCE.items():
         *path, last = key.split(".")
-        section = found if isinstance(found, dict) else {}
+        section = tree if isinstance(tree, dict) else {}
         for name in path:
             section = section.get(name, {})
         if last in section and section[last] in harmless:
             del section[last]
-    return hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(tree, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def names_of(settings: dict[str, Any]) -> set[str]:
@@ -199,7 +207,7 @@ def flat(tree: Any, key: str = "") -> dict[str, Any]:
     if isinstance(tree, dict):
         return {k: v for name in tree for k, v in flat(tree[name], f"{key}.{name}").items()}
     if isinstance(tree, list):
-        return {k: v for i, each in enumerate(tree) for k, v in flat(each, f"{key}[{i}]").items()}
+        return {k: v for i, part in enumerate(tree) for k, v in flat(part, f"{key}[{i}]").items()}
     return {key: tree}
 
 

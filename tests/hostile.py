@@ -1,4 +1,4 @@
-"""A working folder with a reward of its own, and packages named like ours, like libraries, like Python's."""
+"""A working folder with a reward, and packages named like ours, like libraries and like Python's."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ class Kept:
 
     def measure(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         with self._file.open("a") as lines:
-            lines.writelines(json.dumps(row_of(each)) + "\n" for each in rollouts)
+            lines.writelines(json.dumps(row_of(rollout)) + "\n" for rollout in rollouts)
         return {}
 
 

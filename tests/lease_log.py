@@ -1,4 +1,4 @@
-"""Which leases an iteration was trained on, as numbers in its line: rewound with it where a run goes back."""
+"""Log the numbers of an iteration's trained leases in its line, which a run that goes back rewinds, too."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ class Leases:
             "lease/first": min(ids),
             "lease/last": max(ids),
             "lease/count": len(set(ids)),
-            "lease/squares": sum(each * each for each in ids),
+            "lease/squares": sum(lease_id * lease_id for lease_id in ids),
         }
 
 
@@ -25,5 +25,5 @@ def expected(iteration: int, per_iteration: int) -> dict[str, float]:
         "lease/first": ids[0],
         "lease/last": ids[-1],
         "lease/count": len(ids),
-        "lease/squares": sum(each * each for each in ids),
+        "lease/squares": sum(lease_id * lease_id for lease_id in ids),
     }

@@ -10,16 +10,16 @@ from rich.console import Console as Terminal
 from contracts.errors import InputError
 from contracts.settings import build
 from services.config.settings import RunSettings
-from services.preflight import preflight
 from services.runs.folder import RunFolder
+from services.runs.tracking.console import Console
+from services.runs.tracking.tracker import Tracker
 from services.runs.uploads import Uploads
-from services.sources.annotated_data import with_iterations
 from services.terminal.interrupts import StopRequest
-from services.tracking.console import Console
-from services.tracking.tracker import Tracker
-from services.train.here import LocalLearner, LocalWorkers, service_here
-from services.train.loop import controller
-from services.train.train import open_folder
+from services.training.preflight import preflight
+from services.training.sources.annotated_data import with_iterations
+from services.training.train.here import LocalLearner, LocalWorkers, service_here
+from services.training.train.loop import controller
+from services.training.train.train import open_folder
 
 __all__ = ["LocalLearner", "LocalWorkers", "small_run", "told_at_start", "train_here"]
 
@@ -44,10 +44,10 @@ def train_here(settings: RunSettings) -> RunFolder:
     return folder
 
 
-def small_run(model: Path, output: Path, **given: Any) -> RunSettings:
+def small_run(path: Path, output: Path, **parts: Any) -> RunSettings:
     """A run of the tests on a tiny model, without evaluations and checkpoints on its way."""
     whole = {
-        "model": {"path": str(model)},
+        "model": {"path": str(path)},
         "output_dir": str(output),
         "run_name": "run",
         "evaluate_every": 0,
@@ -55,14 +55,14 @@ def small_run(model: Path, output: Path, **given: Any) -> RunSettings:
         "evaluation": {"num_prompts": 2},
         "learner": {"device": "cpu", "num_threads": 1},
         "tracking": {"enabled": False},
-        **given,
+        **parts,
     }
     drawn = {"max_tokens": 4, "engine": "transformers", "kv_cache_gib": 0.01}
-    return build(RunSettings, {**whole, "rollout": {**drawn, **given.get("rollout", {})}}, where="")
+    return build(RunSettings, {**whole, "rollout": {**drawn, **parts.get("rollout", {})}}, where="")
 
 
-def told_at_start(asked: RunSettings) -> str:
+def told_at_start(run: RunSettings) -> str:
     """The reason for which a run is refused."""
     with pytest.raises(InputError) as caught:
-        preflight.check(asked)
+        preflight.check(run)
     return str(caught.value)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from services.models.new_tokenizer import word_tokenizer
+
 Causal = Literal["llama", "gpt2"]
 Seq2Seq = Literal["t5", "mt5", "bart"]
 Architecture = Literal[Causal, Seq2Seq]
@@ -65,23 +67,14 @@ def _seq2seq_model(config: Any) -> Any:
 
 
 def _tokenizer(words: list[str], window: int, ends_with_eos: bool) -> Any:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
 
-    bare = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    bare.pre_tokenizer = WhitespaceSplit()
+    names = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    made = word_tokenizer(words, "<unk>", **names, model_max_length=window)
     if ends_with_eos:
-        bare.post_processor = TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bare,
-        pad_token="<pad>",
-        eos_token="<eos>",
-        unk_token="<unk>",
-        model_max_length=window,
-    )
+        behind = TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
+        made.backend_tokenizer.post_processor = behind
+    return made
 
 
 def _config(architecture: Architecture, vocab_size: int, window: int, sharpness: float) -> Any:

@@ -5,9 +5,9 @@ import re
 LINE = re.compile(r"^.+( …| took \S+ .*|: \d+ s so far( \(.*\))?)\n", re.MULTILINE)
 
 
-def without_progress(said: str) -> str:
+def without_progress(output: str) -> str:
     """
     >>> without_progress("loading Ray …\\nloading Ray took 1.2 s\\nwhetstone list: no such device\\n")
     'whetstone list: no such device\\n'
     """
-    return LINE.sub("", said)
+    return LINE.sub("", output)

@@ -1,4 +1,4 @@
-"""`whetstone train` as a person starts it: a process of its own, watched through the files it writes."""
+"""Run `whetstone train` as a user, in a separate process, and watch the files that it writes."""
 
 import contextlib
 import os
@@ -83,11 +83,11 @@ class Run:
     def wait_for(self, what: str, condition: Callable[[], Any]) -> Any:
         """Look until the condition gives something."""
         deadline = time.monotonic() + PATIENCE_S
-        while not (found := condition()):
+        while not (outcome := condition()):
             assert self.process.poll() is None, f"ended before {what}:\n{self.output}"
             assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}:\n{self.output}"
             time.sleep(0.02)
-        return found
+        return outcome
 
     def wait_for_iteration(self, number: int) -> None:
         self.wait_for(f"iteration {number}", lambda: len(self.folder.rollout_info()) >= number)

@@ -21,9 +21,9 @@ def test_a_token_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["short", "with a blank between", "Schlüssel-und-mehr", "line\nline" * 4])
 def test_a_token_that_can_be_guessed_or_not_sent_is_refused_without_being_told(token: str) -> None:
-    with pytest.raises(InputError, match="WHETSTONE_TOKEN: expected 16 or more") as told:
+    with pytest.raises(InputError, match="WHETSTONE_TOKEN: expected 16 or more") as refusal:
         token_of({"WHETSTONE_TOKEN": token})
-    assert token not in str(told.value)
+    assert token not in str(refusal.value)
 
 
 @pytest.mark.parametrize("content", [None, "", "\n", b"\xff\xfe"])

@@ -110,6 +110,6 @@ def table(kills: list[Kill]) -> str:
         "|---|---|---|---|",
     ]
     lines += [f"| {n} | {k.seconds:.1f} | {k.iterations} | {k.checkpoint} |" for n, k in enumerate(kills, 1)]
-    page = "INSTANTS_PAGE=docs/results/resume.md"
+    page = "INSTANTS_PAGE=benchmarks/out/resume.md"
     again = f"KILLS={len(kills)} {page} python -m pytest tests/test_any_instant.py"
     return "\n".join([*lines, "", f"`{again}`", ""])

@@ -5,27 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arithmetic as bench
-from benchmarks.arithmetic_files import END, make_model, write_questions
-from benchmarks.arithmetic_report import before_and_after, check, gain
+from benchmarks.studies import arithmetic as bench
+from benchmarks.studies.arithmetic_files import END, make_model, write_questions
+from benchmarks.studies.arithmetic_report import before_and_after, check, gain
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Prompt
+from services.data.tasks.gsm8k import Gsm8k
 from services.runs.folder import RunFolder
-from services.tasks.gsm8k import Gsm8k
 
 
 def numbers(text: str) -> list[int]:
-    return [int(found) for found in re.findall(r"\d+", text)]
+    return [int(digits) for digits in re.findall(r"\d+", text)]
 
 
 def test_the_task_reads_questions_whose_answers_are_right_and_whose_numbers_come_once(tmp_path: Path) -> None:
     write_questions(tmp_path)
-    shown, asked = (Gsm8k(data_files=str(tmp_path / name)) for name in ("shown", "asked"))
+    shown, questions = (Gsm8k(data_files=str(tmp_path / name)) for name in ("shown", "asked"))
     splits: list[list[Prompt]] = [
-        list(each) for each in (shown.prompts("train"), asked.prompts("train"), asked.prompts("validation"))
+        list(prompts)
+        for prompts in (shown.prompts("train"), questions.prompts("train"), questions.prompts("validation"))
     ]
-    splits.append(list(asked.prompts("test")))
+    splits.append(list(questions.prompts("test")))
     assert [prompt.text for prompt in shown.prompts("test")] == [prompt.text for prompt in splits[-1]]
     pairs = []
     for prompt in (prompt for split in splits for prompt in split):

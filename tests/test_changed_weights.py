@@ -13,15 +13,15 @@ import ray
 from contracts.errors import LearnerLost
 from contracts.rollout import Lease, Prompt, Rollout, Sampling
 from contracts.weights import ChangedElements
-from rollout_workers.fleet import Fleet
+from rollout_workers.fleet.fleet import Fleet
 from services.cluster.ray_cluster import cluster
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
 from services.models.files import read_model
-from services.preflight.capacity.memory_model import MemoryNeeds
-from services.preflight.deployment import Deployment, deployment_of
-from services.train import launch
-from services.train.ray_machine import ray_machine
+from services.training.preflight.capacity.memory_model import MemoryNeeds
+from services.training.preflight.deployment import Deployment, deployment_of
+from services.training.train import launch
+from services.training.train.ray_machine import ray_machine
 from tests.learner.tiny import random_rollouts
 from tests.local_run import train_here
 from tests.models import make_tiny_model
@@ -85,10 +85,10 @@ def test_on_a_cluster_it_is_the_workers_node_that_says_what_they_compute_in(
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": num_gpus})
     monkeypatch.setattr(ray, "nodes", list)
-    asked = settings(model, tmp_path, "rollout.dtype=auto")
-    assert deployed_on_ray(asked).engine_dtype == dtype
-    told = settings(model, tmp_path, "rollout.dtype=float32")
-    assert deployed_on_ray(told).engine_dtype == "float32"
+    automatic = settings(model, tmp_path, "rollout.dtype=auto")
+    assert deployed_on_ray(automatic).engine_dtype == dtype
+    fixed = settings(model, tmp_path, "rollout.dtype=float32")
+    assert deployed_on_ray(fixed).engine_dtype == "float32"
 
 
 def test_its_copies_are_counted(model: Path, tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def versions(fleet: Fleet, start: int) -> set[int]:
     """Versions of the weights with which the living workers write."""
     sampling = Sampling(max_tokens=6)
     leases = [Lease(start + i, Prompt(f"p{i}", "a"), (4 + i, 5), i, i, sampling) for i in range(8)]
-    found: list[Rollout] = []
+    received: list[Rollout] = []
     deadline = time.monotonic() + PATIENCE_S
     for rollouts in fleet.generate(leases):
-        found += rollouts
+        received += rollouts
         assert time.monotonic() < deadline
-    return {version for one in found for version in one.turns[0].weight_versions}
+    return {version for one in received for version in one.turns[0].weight_versions}
 
 
 @pytest.mark.ray
@@ -144,7 +144,7 @@ def test_a_late_joiner_and_who_replaces_a_lost_worker_get_the_whole(model: Path,
         learner.update(random_rollouts(6), lambda *_: None)
         second, sent = push()
         assert first.base is None and second.base == first.push
-        assert any(isinstance(each, ChangedElements) for each in sent.values())
+        assert any(isinstance(array, ChangedElements) for array in sent.values())
         expected = fleet.logprobs(texts)
 
         os.kill(fleet.pids["worker 0"], signal.SIGKILL)

@@ -13,7 +13,7 @@ from rollout_workers.environments import ENVIRONMENTS
 from services.commands.keys import keys_of_a_run
 from services.config.compose import COMPONENTS, choices_of, compose, run_settings
 from services.config.settings import RunSettings
-from services.tasks import TASKS
+from services.data.tasks import TASKS
 
 MODEL = "model.path=some/model"
 # What some components ask for besides their name.
@@ -23,6 +23,8 @@ NEEDED = {
     "mixture": ["task.parts.a=dates"],
     "textworld": ["environment=textworld"],
     "gymnasium_text": ["environment.id=FrozenLake-v1"],
+    "openenv": ["environment.url=http://127.0.0.1:8000"],
+    "open_reward": ["environment.url=http://127.0.0.1:8080"],
     "program": ["environment.command=python"],
     "verifiers": ["environment.python=python", "environment.id=words"],
     "textarena": ["environment.id=GuessTheNumber-v0"],
@@ -54,13 +56,13 @@ def test_each_component_is_a_choice_and_a_valid_run(group: str, table: dict[str,
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_each_environment_is_a_choice_and_its_options_are_set_beside_it(name: str) -> None:
     assert set(choices_of("environment")) == set(ENVIRONMENTS)
-    asked = [f"environment={name}", *NEEDED.get(name, [])]
+    chosen = [f"environment={name}", *NEEDED.get(name, [])]
     if name == "single_turn":
-        assert run_settings([MODEL, *asked]).environment_name == name
+        assert run_settings([MODEL, *chosen]).environment_name == name
         return
-    run = run_settings([MODEL, *asked, "environment.max_turns=30", "environment.num_parallel=2"])
-    found = run.environment_name, run.environment.max_turns, run.environment.num_parallel
-    assert found == (name, 30, 2)
+    run = run_settings([MODEL, *chosen, "environment.max_turns=30", "environment.num_parallel=2"])
+    chosen_settings = run.environment_name, run.environment.max_turns, run.environment.num_parallel
+    assert chosen_settings == (name, 30, 2)
 
 
 @pytest.mark.parametrize("name", choices_of("cluster"))
@@ -69,15 +71,15 @@ def test_every_cluster_is_a_valid_run(name: str) -> None:
 
 
 def test_an_experiment_of_ones_own_chooses_components_by_name(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text(
+    experiment = tmp_path / "own.yaml"
+    experiment.write_text(
         "# @package _global_\ndefaults:\n  - override /task: dates\n"
         "  - override /environment: dialogue\n  - override /algorithm: nlpo\n"
     )
-    tree = compose([f"experiment={own}", MODEL])
+    tree = compose([f"experiment={experiment}", MODEL])
     assert [tree[group]["name"] for group in COMPONENTS] == ["nlpo", "dates", "dialogue"]
-    own.write_text("# @package _global_\ndefaults:\n  - override /task: datse\n")
-    assert "Could not find 'task/datse'" in refusal(f"experiment={own}", MODEL)
+    experiment.write_text("# @package _global_\ndefaults:\n  - override /task: datse\n")
+    assert "Could not find 'task/datse'" in refusal(f"experiment={experiment}", MODEL)
 
 
 def test_gpt2_on_imdb_is_as_published() -> None:
@@ -96,9 +98,9 @@ def test_gpt2_on_imdb_is_as_published() -> None:
 
 
 def test_what_is_asked_for_in_iterations_wins_over_an_experiments_epochs() -> None:
-    def data(*asked: str) -> tuple[Any, Any]:
-        found = compose(["experiment=faithdial_nll", "reward=length", *asked])["data"]
-        return found.get("num_epochs"), found.get("evaluations_per_epoch")
+    def data(*options: str) -> tuple[Any, Any]:
+        section = compose(["experiment=faithdial_nll", "reward=length", *options])["data"]
+        return section.get("num_epochs"), section.get("evaluations_per_epoch")
 
     assert data() == (6, 2)
     assert data("evaluate_every=5") == (6, None)
@@ -136,8 +138,8 @@ def test_options_of_the_single_reward_are_addressed_by_its_group() -> None:
 
 def test_options_of_one_of_several_rewards_are_addressed_by_its_label() -> None:
     several = "reward=[length, {name: rouge, label: near, weight: 2}, {name: rouge}]"
-    given = ["reward.near.rouge_type=rouge1", "reward.length.target=9", "reward.rouge.weight=3"]
-    length, near, rouge = run_settings([MODEL, several, *given]).reward
+    options = ["reward.near.rouge_type=rouge1", "reward.length.target=9", "reward.rouge.weight=3"]
+    length, near, rouge = run_settings([MODEL, several, *options]).reward
     assert (length.options, length.weight) == ({"target": 9}, 1)
     assert (near.options, near.weight) == ({"rouge_type": "rouge1"}, 2)
     assert (rouge.options, rouge.weight) == ({}, 3)
@@ -186,7 +188,7 @@ def test_interpolation_and_quotes_are_hydras() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ([], "model.path is required"),
         ([MODEL, "algorithm=pppo"], "algorithm=pppo: no such algorithm; did you mean 'ppo'?"),
@@ -218,8 +220,8 @@ def test_interpolation_and_quotes_are_hydras() -> None:
         ([MODEL, "reward_servers.rogue.replicas=2"], "reward_servers.rogue"),
     ],
 )
-def test_what_is_wrong_is_named(overrides: list[str], said: str) -> None:
-    assert said in refusal(*overrides)
+def test_what_is_wrong_is_named(overrides: list[str], message: str) -> None:
+    assert message in refusal(*overrides)
 
 
 # The documentation
@@ -242,12 +244,12 @@ def test_another_model_leaves_the_experiments_tokenizer_behind() -> None:
     on_supervised = "experiment=daily_dialog_ppo_on_supervised"
     assert run_settings([on_supervised]).model.tokenizer == "gpt2"
     assert run_settings([on_supervised, "model.path=runs/mine/model"]).model.tokenizer is None
-    own = run_settings([on_supervised, "model.path=runs/mine/model", "model.tokenizer=gpt2"])
-    assert own.model.tokenizer == "gpt2"
+    run = run_settings([on_supervised, "model.path=runs/mine/model", "model.tokenizer=gpt2"])
+    assert run.model.tokenizer == "gpt2"
 
 
 def test_a_length_penalty_needs_beams() -> None:
-    said = refusal(MODEL, "evaluation.length_penalty=0.6")
-    assert "evaluation.length_penalty=0.6 weighs beams, and there is only one" in said
+    message = refusal(MODEL, "evaluation.length_penalty=0.6")
+    assert "evaluation.length_penalty=0.6 weights beams, but there is only one" in message
     beams = ["evaluation.num_beams=4", "evaluation.temperature=0", "evaluation.length_penalty=0.6"]
     assert run_settings([MODEL, *beams]).sampling(evaluating=True).length_penalty == 0.6

@@ -9,7 +9,7 @@ import pytest
 from tests.kept_rollouts import kept_in, measure_into
 from tests.models import make_tiny_model
 from tests.runs import Run
-from tests.services.loop.test_dapo_run import TIMES
+from tests.services.training.loop.test_dapo_run import TIMES
 from tests.test_training import leave_alone
 
 pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(900)]
@@ -28,7 +28,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
             folder,
             name,
             *(f"model.path={model}", "algorithm=dapo", "algorithm.max_refills=20", "rollout.engine=vllm"),
-            *("reward=tests.services.loop.test_dapo_run:Rare", "metrics=[]", "tracking.enabled=false"),
+            *(
+                "reward=tests.services.training.loop.test_dapo_run:Rare",
+                "metrics=[]",
+                "tracking.enabled=false",
+            ),
             *(f"rollout.prompts_per_iteration={PROMPTS}", f"rollout.group_size={GROUP}"),
             *("rollout.max_tokens=6", "evaluate_every=0", f"save_every={SAVE_EVERY}"),
             *(f"iterations={ITERATIONS}", measure_into(folder / f"{name}.jsonl")),
@@ -60,20 +64,20 @@ def rows(run: Run) -> list[dict[str, Any]]:
 
 
 def test_batches_are_full_and_every_prompt_is_leased_and_accounted_for(runs: dict[str, Run]) -> None:
-    found = rows(runs["straight"])
-    assert [row["iteration"] for row in found] == list(range(1, ITERATIONS + 1))
-    for row in found:
+    lines = rows(runs["straight"])
+    assert [row["iteration"] for row in lines] == list(range(1, ITERATIONS + 1))
+    for row in lines:
         assert row["refill/kept"] == PROMPTS and row["refill/full_share"] == 1
         assert row["rollouts/trained"] == PROMPTS * GROUP
         parts = [row[f"refill/{name}"] for name in ("kept", "constant", "surplus", "lost")]
         assert sum(parts) == row["refill/leased"]
-    assert sum(row["refill/constant"] for row in found) > 2 * ITERATIONS
-    assert max(row["refill/rounds"] for row in found) > 1
+    assert sum(row["refill/constant"] for row in lines) > 2 * ITERATIONS
+    assert max(row["refill/rounds"] for row in lines) > 1
     kept = kept_in(runs["straight"].folder.path.parent / "straight.jsonl")
     leases = [row["lease"] for row in kept]
     assert len(leases) == len(set(leases)) == ITERATIONS * PROMPTS * GROUP
-    assert max(leases) < GROUP * sum(row["refill/leased"] for row in found)
-    print("leased", [int(row["refill/leased"]) for row in found], "for", PROMPTS, "each")
+    assert max(leases) < GROUP * sum(row["refill/leased"] for row in lines)
+    print("leased", [int(row["refill/leased"]) for row in lines], "for", PROMPTS, "each")
 
 
 def test_killed_and_resumed_it_has_equal_metrics(runs: dict[str, Run]) -> None:

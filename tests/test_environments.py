@@ -129,10 +129,10 @@ def test_an_episode_that_fails_for_good_is_left_out_and_wrong_input_ends_the_run
         assert row["turns/mean"] == TURNS  # of those that were trained on, each was played to its end
     assert "warning: prompt increasing_numbers/train/5 failed in environment=" in fragile.output
 
-    told = [line for line in fragile.output.splitlines() if line.startswith("whetstone train: ")]
-    assert len(told) == 1
-    assert "2 episodes were lost, more than environment.max_failures=1" in told[0]
-    assert told[0].endswith(" was played before")
+    errors = [line for line in fragile.output.splitlines() if line.startswith("whetstone train: ")]
+    assert len(errors) == 1
+    assert "2 episodes were lost, more than environment.max_failures=1" in errors[0]
+    assert errors[0].endswith(" was played before")
     assert "Traceback" not in fragile.output
 
 

@@ -11,14 +11,13 @@ import yaml
 from omegaconf import OmegaConf
 
 from contracts.components import find
-from reward_servers.metrics import METRICS
-from reward_servers.rewards import REWARDS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.settings import Part
-from services.benchmarks.offline import OFFLINE
 from services.config import compose
 from services.config.settings import RunSettings
-from services.rl4lms.experiment import read_configuration, to_yaml
-from services.tasks import TASKS
+from services.data.tasks import TASKS
+from services.studies.benchmarks.offline import OFFLINE
+from services.studies.rl4lms.experiment import read_configuration, to_yaml
 from tests.services.rl4lms_compare import compare
 from tests.services.rl4lms_table import FOLDER, configurations, read
 
@@ -71,16 +70,16 @@ def run_of(name: str, *overrides: str) -> RunSettings:
     if name in FROM_DATA:
         return compose.run_settings([f"experiment={name}", *left_open(name), *overrides])
     is_open = OmegaConf.missing_keys(compose.experiment(name))
-    given = [f"{key}={value}" for key, value in GIVEN.items() if key in is_open]
-    return compose.run_settings([f"experiment={name}", *given, *overrides])
+    filled = [f"{key}={value}" for key, value in GIVEN.items() if key in is_open]
+    return compose.run_settings([f"experiment={name}", *filled, *overrides])
 
 
 def left_open(name: str) -> list[str]:
     """Overrides that an experiment on data needs."""
     tree = compose.experiment(name)
-    given = OPEN[tree.task.name]
+    open_keys = OPEN[tree.task.name]
     has_model = not OmegaConf.is_missing(tree.model, "path")
-    return [each for each in given if not (has_model and each.startswith("model.path"))]
+    return [option for option in open_keys if not (has_model and option.startswith("model.path"))]
 
 
 # Those that learn from data are in test_experiments_offline.py.
@@ -106,8 +105,8 @@ def test_every_task_of_rl4lms_has_all_five() -> None:
 def test_an_experiment_does_what_its_name_says(task: str, kind: str) -> None:
     run = run_of(f"{task}_{kind}")
     # RL4LMs' supervised model of reviews learns from halves of reviews, which are another pool.
-    asked = "imdb_seq2seq" if (task, kind) == ("imdb", "supervised") else task
-    assert (run.task_name, run.algorithm_name) == (asked, kind.partition("_")[0])
+    file_task = "imdb_seq2seq" if (task, kind) == ("imdb", "supervised") else task
+    assert (run.task_name, run.algorithm_name) == (file_task, kind.partition("_")[0])
 
 
 def test_no_two_experiments_share_a_folder() -> None:
@@ -127,9 +126,9 @@ def test_an_import_is_the_shipped_experiment(name: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED_HERE)
 def test_an_experiment_has_every_field_of_its_file(name: str) -> None:
-    found = compare(PUBLISHED[name], configurations()[PUBLISHED[name]], run_of(name))
-    assert found.different == []
-    assert found.left == set(), "a key of the file that nothing is compared with"
+    comparison = compare(PUBLISHED[name], configurations()[PUBLISHED[name]], run_of(name))
+    assert comparison.different == []
+    assert comparison.left == set(), "a key of the file that nothing is compared with"
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="RL4LMs' own files are not at hand")
@@ -147,8 +146,8 @@ def imported_run(name: str, says: Mapping[str, Any]) -> RunSettings:
             if part.name != "experiment":
                 (conf / part.name).symlink_to(part)
         (conf / "experiment").mkdir()
-        given = text.replace("model: ???", f"model: {GIVEN['reward.model']}")
-        (conf / "experiment" / f"{name}.yaml").write_text(given)
+        filled = text.replace("model: ???", f"model: {GIVEN['reward.model']}")
+        (conf / "experiment" / f"{name}.yaml").write_text(filled)
         patch.setattr(compose, "CONF", conf)
         return run_of(name)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from contracts.errors import InputError
-from services.annotation.settings import settings_from
-from services.benchmarks.offline import OFFLINE
 from services.commands import annotate
 from services.config.compose import choices_of, run_settings
+from services.studies.annotation.settings import settings_from
+from services.studies.benchmarks.offline import OFFLINE
 from tests.local_run import train_here
 from tests.models import make_tiny_model
 from tests.services.response_files import folder as rows_in
@@ -38,9 +38,9 @@ def there() -> set[str]:
 
 
 def test_every_task_has_all_eight_and_pairs_have_the_rest() -> None:
-    asked = {f"{task}_{name}" for task in OFFLINE.tasks for name in SCORED}
-    asked |= {f"helpful_harmless_{name}" for name in OF_PAIRS}
-    assert asked == FROM_DATA & there()
+    names = {f"{task}_{name}" for task in OFFLINE.tasks for name in SCORED}
+    names |= {f"helpful_harmless_{name}" for name in OF_PAIRS}
+    assert names == FROM_DATA & there()
 
 
 # Their fields are held against LoL-RL's in test_published.py.
@@ -56,8 +56,8 @@ def test_an_experiment_is_named_after_its_task_and_algorithm(task: str) -> None:
 
 
 def test_what_is_open_is_asked_for_by_its_place() -> None:
-    asked = r"model\.path is req.*\nreward\.safe\.model is req.*=…\nreward\.tfidf_diversity\.corpus is req"
-    with pytest.raises(InputError, match=asked):
+    message = r"model\.path is req.*\nreward\.safe\.model is req.*=…\nreward\.tfidf_diversity\.corpus is req"
+    with pytest.raises(InputError, match=message):
         run_settings(["experiment=reddit_comments_a_lol"])
     with pytest.raises(
         InputError, match=r"is a list; expected reward\.LABEL\.OPTION=.* fluency, depth, updown, safe, tfidf"
@@ -66,23 +66,27 @@ def test_what_is_open_is_asked_for_by_its_place() -> None:
 
 
 def test_annotation_takes_task_rewards_lengths_and_place_of_an_experiment() -> None:
-    given = [each for each in left_open("wow_a_lol") if each.startswith("reward.")]
-    found = settings_from(["experiment=wow_a_lol", *given, "task.data_files=somewhere"])
-    assert [part.label for part in found.reward] == LABELS["wow"]
-    assert (found.output, found.rollout.max_prompt_tokens, found.rollout.max_tokens) == (
+    rewards = [option for option in left_open("wow_a_lol") if option.startswith("reward.")]
+    annotating = settings_from(["experiment=wow_a_lol", *rewards, "task.data_files=somewhere"])
+    assert [part.label for part in annotating.reward] == LABELS["wow"]
+    assert (annotating.output, annotating.rollout.max_prompt_tokens, annotating.rollout.max_tokens) == (
         "annotated/wow",
         512,
         128,
     )
-    assert found.held_out_task == {"name": "wow", "data_files": "somewhere"}
-    assert (found.rollout.engine, found.value) == ("transformers", None)
-    assert (found.rollout.dtype, found.learner.autocast) == ("float32", "none")
-    valued = settings_from(["experiment=wow_a_lol", *given, "reference=m", "value=true", "value.seed=3"])
+    assert annotating.held_out_task == {"name": "wow", "data_files": "somewhere"}
+    assert (annotating.rollout.engine, annotating.value) == ("transformers", None)
+    assert (annotating.rollout.dtype, annotating.learner.autocast) == ("float32", "none")
+    valued = settings_from(["experiment=wow_a_lol", *rewards, "reference=m", "value=true", "value.seed=3"])
     assert valued.value is not None and run_of("wow_a_lol").data is not None
     assert valued.value.model_copy(update={"seed": 0}) == run_of("wow_a_lol").data.value  # type: ignore[union-attr]
-    own = settings_from(["experiment=wow_a_lol", *given, "reference=m", "value.num_epochs=7", "value=true"])
-    assert own.value is not None and (own.value.num_epochs, own.value.num_beams) == (7, 2)
-    rows = settings_from(["experiment=wow_a_lol", *given, "data.files=mine", "output=there", "reward=length"])
+    longer = settings_from(
+        ["experiment=wow_a_lol", *rewards, "reference=m", "value.num_epochs=7", "value=true"]
+    )
+    assert longer.value is not None and (longer.value.num_epochs, longer.value.num_beams) == (7, 2)
+    rows = settings_from(
+        ["experiment=wow_a_lol", *rewards, "data.files=mine", "output=there", "reward=length"]
+    )
     assert (rows.task, rows.output, [part.label for part in rows.reward]) == (None, "there", ["length"])
     with pytest.raises(
         InputError, match=r"^reward\.tfidf_diversity\.corpus is required. Type .*=FILE.jsonl, in JSON"
@@ -125,9 +129,9 @@ def test_from_rows_to_a_model(name: str, row: Any, tmp_path: Path, monkeypatch: 
     model = make_tiny_model(tmp_path / "model")
     files = rows_in(tmp_path / "rows", [row(number) for number in range(6)], **others(row))
     reward = "reward=[{name: length, target: 4}]"
-    asked = [f"experiment={name}", reward, f"task.data_files={files}", f"reference={model}"]
-    asked += [f"output={tmp_path / 'annotated'}", "executor=here", "rollout.engine=transformers", *SHORT]
-    assert annotate.run([*asked, "learner.device=cpu"]) == 0
+    overrides = [f"experiment={name}", reward, f"task.data_files={files}", f"reference={model}"]
+    overrides += [f"output={tmp_path / 'annotated'}", "executor=here", "rollout.engine=transformers", *SHORT]
+    assert annotate.run([*overrides, "learner.device=cpu"]) == 0
 
     chosen = [
         f"experiment={name}",
@@ -144,7 +148,7 @@ def test_from_rows_to_a_model(name: str, row: Any, tmp_path: Path, monkeypatch: 
     folder = train_here(run)
     (trained,) = folder.rollout_info()
     assert trained["rollouts/trained"] >= 1
-    assert [each["epoch"] for each in folder.evaluations("test")] == [0, 1]
+    assert [evaluation["epoch"] for evaluation in folder.evaluations("test")] == [0, 1]
     json.dumps(folder.evaluations("test"), allow_nan=False)
 
 

@@ -12,9 +12,8 @@ from omegaconf import OmegaConf
 
 from contracts.components import find
 from contracts.errors import InputError
-from reward_servers.metrics import METRICS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.requirements import check_requirements
-from reward_servers.rewards import REWARDS
 from services.config import compose
 from tests.local_run import train_here
 from tests.models import make_tiny_model
@@ -98,15 +97,15 @@ def test_an_experiment_does_an_iteration(name: str, models: dict[str, Path], tmp
         chosen.append("reward.model=given")
     task = compose.compose(chosen)["task"]["name"]
     data = write_data(tmp_path / "data", task)
-    asked = compose.run_settings([*chosen, *TINY, *([f"task.data_files='{data}'"] if data else [])])
+    run = compose.run_settings([*chosen, *TINY, *([f"task.data_files='{data}'"] if data else [])])
 
-    folder = train_here(asked)
+    folder = train_here(run)
 
     (row,) = folder.rollout_info()
     assert row["rollouts/trained"] >= 2
     assert (folder.model / "config.json").exists()
     for split in ("validation", "test"):
         evaluated = folder.evaluations(split)
-        assert [each["epoch"] for each in evaluated] == [0, 1]
+        assert [evaluation["epoch"] for evaluation in evaluated] == [0, 1]
         assert len(evaluated[-1]["metrics"]) > 3
         json.dumps(evaluated, allow_nan=False)

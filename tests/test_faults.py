@@ -119,14 +119,14 @@ def test_so_is_every_episode_by_a_learner_of_two_processes(episodes: Run) -> Non
 def suffer(run: Run, faults: tuple[Fault, ...], iterations: int) -> list[dict[str, float]]:
     """One after the other; returns the lines of the iterations."""
     run.wait_for_iteration(BETWEEN)
-    found = [befall(run, fault) for fault in faults]
+    outcomes = [befall(run, fault) for fault in faults]
     assert run.finish() == 0, run.output
     rows = run.folder.rollout_info()
     assert [row["iteration"] for row in rows] == list(range(1, iterations + 1))
     for row in rows:
         leases = {key: row[key] for key in row if key.startswith("lease/")}
         assert leases == expected(row["iteration"], PROMPTS)
-    assert all(outcome.iterations_again <= SAVE_EVERY for outcome in found)
+    assert all(outcome.iterations_again <= SAVE_EVERY for outcome in outcomes)
     if PAGE:
-        record(Path(PAGE), found)
+        record(Path(PAGE), outcomes)
     return rows

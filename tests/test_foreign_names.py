@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.config.compose import run_settings
-from services.train.sweep import jobs
+from services.training.train.sweep import jobs
 from tests.local_run import train_here
 from tests.models import make_tiny_model
 

@@ -26,10 +26,10 @@ from rollout_workers.gateway.reading import Reader as CallReader
 from rollout_workers.gateway.server import MOST_BYTES, Gateway
 from rollout_workers.gateway.serving import EngineThread, ModelDoor
 from rollout_workers.settings import RolloutSettings
-from services.chat.prompts import Lines, Reader
-from services.chat.speaker import Speaker, load_tokenizer
-from services.chat.web_chat import Facts
-from services.generation.run_model import find_model
+from services.inference.chat.prompts import Lines, Reader
+from services.inference.chat.speaker import Speaker, load_tokenizer
+from services.inference.chat.web_chat import Facts
+from services.inference.generation.run_model import find_model
 from tests.chat_templates import TEMPLATES, make_chat_model
 from tests.fuzz import (
     CALLS,
@@ -44,7 +44,7 @@ from tests.fuzz import (
     send_raw,
 )
 from tests.rollout_workers.gateway.served import serve
-from tests.services.chat.web_chat.conftest import serving
+from tests.services.inference.chat.test_web_chat import serving
 
 SHORT = 25  # bodies a path; `-m long` sends more
 DRAWN = Sampling(max_tokens=4, temperature=0.0)
@@ -82,9 +82,9 @@ def agents_gateway(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def web_chat(folder: Path) -> Iterator[Target]:
-    found = find_model(str(folder))
-    tokenizer = load_tokenizer(found)
-    speaker = Speaker(found, tokenizer, DRAWN, 0)
+    model_files = find_model(str(folder))
+    tokenizer = load_tokenizer(model_files)
+    speaker = Speaker(model_files, tokenizer, DRAWN, 0)
     with serving(Reader(Lines(tokenizer, None), room=40), speaker, Facts("tiny", DRAWN, None, "")) as root:
         yield Target(root.removesuffix("/"), ("/api/answer", ASK), is_openai=False)
 
@@ -169,5 +169,5 @@ def _last_words(target: Target, sent: bytes) -> bytes:
     """Return what the server says before it closes a connection whose caller waits."""
     with socket.create_connection(target.place, timeout=20) as one:
         one.sendall(sent)
-        said: Any = one.makefile("rb").read()
-        return bytes(said)
+        answer: Any = one.makefile("rb").read()
+        return bytes(answer)

@@ -41,8 +41,8 @@ def test_a_killed_replica_splits_no_group_and_each_is_scored_once(tmp_path: Path
 
     def calls() -> list[dict[str, Any]]:
         lines = calls_file.read_text().splitlines() if calls_file.exists() else []
-        found = [json.loads(line) for line in lines if line.endswith("}")]
-        return [call for call in found if any(group.startswith("train/") for group in call["groups"])]
+        logged = [json.loads(line) for line in lines if line.endswith("}")]
+        return [call for call in logged if any(group.startswith("train/") for group in call["groups"])]
 
     try:
         run.start().wait_for("groups to be scored", lambda: len(calls()) >= BEFORE_THE_KILL)

@@ -18,12 +18,12 @@ from learner.settings import ModelSettings
 from services import cli
 from services.models.files import read_model
 from services.models.tokenizer import load_tokenizer
-from services.preflight.checks.run_check import examine_run
-from services.report.report import write_report
 from services.runs import checkpoints
 from services.runs.folder import RunFolder
+from services.runs.report.report import write_report
+from services.training.preflight.checks.run_check import examine_run
 from tests.models import make_tiny_model
-from tests.services.report.test_report import CONFIG, invented_run
+from tests.services.runs.report.test_report import CONFIG, invented_run
 
 # Code that a model brings along; it leaves a mark where it is run.
 CODE = """

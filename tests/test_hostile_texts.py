@@ -20,24 +20,24 @@ from contracts.conversations.rendering import Rendering
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from services import cli
-from services.chat.conversation import converse
-from services.chat.speaker import Answer
 from services.commands import generate
-from services.comparison.compare import write_comparison
-from services.crowdsourcing.answers import read_answers
-from services.crowdsourcing.pages import Item, key_csv, mturk_csv, page_html
-from services.crowdsourcing.questions import questions_for
-from services.crowdsourcing.tables import write_tables
-from services.plan.first_prompt import PromptAsRead
-from services.plan.screen import _prompt
-from services.publishing.card import write_card
-from services.report.report import write_report
-from services.report.terminal import episode_view
+from services.inference.chat.conversation import converse
+from services.inference.chat.speaker import Answer
+from services.inference.publishing.card import write_card
 from services.runs.folder import RunFolder
+from services.runs.report.report import write_report
+from services.runs.report.terminal import episode_view
+from services.runs.tracking.console import Console
+from services.studies.comparison.compare import write_comparison
+from services.studies.crowdsourcing.answers import read_answers
+from services.studies.crowdsourcing.pages import Item, key_csv, mturk_csv, page_html
+from services.studies.crowdsourcing.questions import questions_for
+from services.studies.crowdsourcing.tables import write_tables
 from services.terminal.screens import Screen
-from services.tracking.console import Console
+from services.training.plan.first_prompt import PromptAsRead
+from services.training.plan.screen import _prompt
 from tests.models import make_tiny_model
-from tests.services.report.test_report import CONFIG
+from tests.services.runs.report.test_report import CONFIG
 
 HARMLESS = "harmless"
 IN_PAGES = (
@@ -133,8 +133,8 @@ def test_the_head_of_a_model_card_is_what_it_was(tmp_path: Path) -> None:
 def shown(*printed: Any) -> str:
     """Return the bytes for a terminal, without the colours that rich writes."""
     screen = Screen(file=io.StringIO(), force_terminal=True, color_system=None, width=120)
-    for each in printed:
-        screen.print(each)
+    for part in printed:
+        screen.print(part)
     return screen.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 

@@ -1,12 +1,5 @@
 """A run whose judge is a chat model on vLLM's OpenAI-style server, as docs/judge-as-reward.md starts it."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +9,10 @@ from tests.chat_templates import DEFAULT_SYSTEM, make_chat_model
 from tests.kept_rollouts import kept_in, measure_into
 from tests.models import make_tiny_model
 from tests.runs import Run
+from tests.vllm_server import served_by_vllm
 
 pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(900)]
 
-PATIENCE_S = 300.0
 NO_BLANKS = '{"backend": "xgrammar", "disable_any_whitespace": true}'
 ITERATIONS, PROMPTS = 2, 8
 # A model that was never trained gives a number where nothing else fits the form, not even blanks.
@@ -33,35 +26,9 @@ FORM = (
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("judge")
     model = make_chat_model(folder / "model", DEFAULT_SYSTEM)
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-    command = [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    command += ["--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "16"]
-    command += ["--structured-outputs-config", NO_BLANKS]
-    one = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    with (folder / "server.out").open("w") as screen:
-        served = subprocess.Popen(
-            command, stdout=screen, stderr=screen, env=os.environ | one, start_new_session=True
-        )
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not answers(f"http://127.0.0.1:{port}/health"):
-            told = (folder / "server.out").read_text()
-            assert served.poll() is None and time.monotonic() < deadline, told
-            time.sleep(0.5)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        served.terminate()
-        served.wait(60)
-
-
-def answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    options = "--max-model-len", "2048", "--structured-outputs-config", NO_BLANKS
+    with served_by_vllm(model, "judge", folder / "server.out", *options) as address:
+        yield address
 
 
 def test_a_model_is_trained_by_the_judge(url: str, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from benchmarks import offline
 from benchmarks.learning_bands import MEASURES, NEW_SEEDS, banded, bands_of, read_bands, reward_of
 from benchmarks.orderings import arms as running
 from benchmarks.orderings.registry import Arm, read_registry
+from benchmarks.studies import offline
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +27,12 @@ def mean_reward(arm: Arm, ordering: str) -> float:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("anew")
-@pytest.mark.parametrize(("ordering", "name"), [(each, name) for each in MEASURES for name in banded(each)])
+@pytest.mark.parametrize(
+    ("ordering", "name"), [(ordering, name) for ordering in MEASURES for name in banded(ordering)]
+)
 def test_an_algorithm_learns_no_worse(ordering: str, name: str) -> None:
-    own, reward = read_bands()[ordering], mean_reward(banded(ordering)[name], ordering)
-    assert reward >= own["at_least"][name], f"it earned {own['rewards'][name]}"
+    bands, reward = read_bands()[ordering], mean_reward(banded(ordering)[name], ordering)
+    assert reward >= bands["at_least"][name], f"it earned {bands['rewards'][name]}"
 
 
 @pytest.mark.long
@@ -42,10 +44,10 @@ def test_a_tenth_of_the_learning_rate_falls_below_the_band() -> None:
 
 
 def test_the_bands_follow_from_eight_seeds_of_each_arm() -> None:
-    told = read_bands()
-    assert set(told) == set(MEASURES)
-    for ordering, own in told.items():
-        assert list(own["rewards"]) == list(banded(ordering))
-        assert {len(rewards) for rewards in own["rewards"].values()} == {len(read_registry().seeds)}
-        assert own["at_least"] == pytest.approx(bands_of(own["rewards"]))
+    bands_of_all = read_bands()
+    assert set(bands_of_all) == set(MEASURES)
+    for ordering, bands in bands_of_all.items():
+        assert list(bands["rewards"]) == list(banded(ordering))
+        assert {len(rewards) for rewards in bands["rewards"].values()} == {len(read_registry().seeds)}
+        assert bands["at_least"] == pytest.approx(bands_of(bands["rewards"]))
     assert not set(NEW_SEEDS) & set(read_registry().seeds)

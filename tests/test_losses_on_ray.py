@@ -62,8 +62,8 @@ def test_the_kl_to_a_tiny_teacher_falls_to_under_a_hundredth_a_token(tmp_path: P
 def prompts_of(run: Run) -> torch.Tensor:
     """The training prompts' tokens, a row each; all have one length here."""
     from services.config.settings import RunSettings
-    from services.sources.prompts import prompts_of
-    from services.sources.reading import reading_of
+    from services.training.sources.prompts import prompts_of
+    from services.training.sources.reading import reading_of
 
     settings = RunSettings.model_validate(run.folder.config())
     prompts = prompts_of(settings.task, settings.task_name, "train")
@@ -74,12 +74,12 @@ def prompts_of(run: Run) -> torch.Tensor:
 def divergence(student: Any, teacher: Any, prompts_BP: torch.Tensor) -> float:
     """The mean reverse KL of a first and a second token, drawn by the student: 256 texts of each prompt."""
     torch.manual_seed(0)
-    tokens_BL, found = prompts_BP.repeat(256, 1), []
+    tokens_BL, divergences = prompts_BP.repeat(256, 1), []
     for _ in range(2):
         own_BV, other_BV = (logits_of(lm, tokens_BL)[:, -1].log_softmax(-1) for lm in (student, teacher))
-        found.append((own_BV.exp() * (own_BV - other_BV)).sum(-1))
+        divergences.append((own_BV.exp() * (own_BV - other_BV)).sum(-1))
         tokens_BL = torch.cat([tokens_BL, own_BV.exp().multinomial(1)], dim=-1)
-    return float(torch.stack(found).mean())
+    return float(torch.stack(divergences).mean())
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def pairs() -> list[dict[str, str]]:
     draw, rows = np.random.default_rng(0), []
     for place in range(48):
         numbers = draw.integers(10, 100, 8)
-        told = {"chosen": sorted(numbers), "rejected": list(numbers[::-1])}
-        texts = {name: " ".join(map(str, those)) for name, those in told.items()}
+        responses = {"chosen": sorted(numbers), "rejected": list(numbers[::-1])}
+        texts = {name: " ".join(map(str, those)) for name, those in responses.items()}
         rows.append({"prompt": f"{place % 12} {place // 12}", **texts})
     return rows
 

@@ -65,5 +65,5 @@ def test_a_lost_node_costs_no_prompt(cluster: Cluster, tmp_path: Path) -> None:
 def of_node(node: object) -> list[str]:
     """The titles of the actors that its raylet has started."""
     (raylet,) = node.all_processes["raylet"]  # type: ignore[attr-defined]
-    found = psutil.Process(raylet.process.pid).children(recursive=True)
-    return [process.cmdline()[0] for process in found if process.cmdline()]
+    children = psutil.Process(raylet.process.pid).children(recursive=True)
+    return [process.cmdline()[0] for process in children if process.cmdline()]

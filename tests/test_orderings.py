@@ -23,7 +23,7 @@ from services.config.compose import run_settings
 ABOVE = Claim(above=("a", "b"), measure="test")
 LEVEL = Claim(level=("a", "b"), measure="test", margin=0.05)
 eight = st.lists(st.floats(0.0, 1.0), min_size=8, max_size=8).filter(
-    lambda found: max(found) - min(found) > 1e-3
+    lambda rewards: max(rewards) - min(rewards) > 1e-3
 )
 
 
@@ -38,9 +38,9 @@ def test_a_claim_is_judged_by_its_interval() -> None:
 
 def test_a_run_before_its_registration_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def git(*words: str) -> str:
-        own = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         return subprocess.run(
-            ["git", *own, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True
         ).stdout.strip()
 
     monkeypatch.setattr(registered, "FILE", tmp_path / "registered.yaml")
@@ -66,13 +66,13 @@ def test_level_is_within_the_margin_and_not_merely_without_a_clear_difference() 
 @given(eight, eight, st.integers(1, 8))
 def test_the_test_is_welchs(first: list[float], second: list[float], num_claims: int) -> None:
     oracle = scipy.stats.ttest_ind(first, second, equal_var=False)
-    found = judged(ABOVE, first, second, num_claims)
+    claim = judged(ABOVE, first, second, num_claims)
     if abs(oracle.pvalue - 0.05 / num_claims) < 1e-9:
         return
     clear = "as registered" if fmean(first) > fmean(second) else "not as registered"
-    assert found.verdict == (clear if oracle.pvalue < 0.05 / num_claims else "undecided")
+    assert claim.verdict == (clear if oracle.pvalue < 0.05 / num_claims else "undecided")
     low, high = oracle.confidence_interval(1 - 0.05 / num_claims)
-    assert (found.difference - found.half_width, found.difference + found.half_width) == pytest.approx(
+    assert (claim.difference - claim.half_width, claim.difference + claim.half_width) == pytest.approx(
         (low, high)
     )
 
@@ -95,24 +95,28 @@ def test_arms_without_any_spread_have_no_effect_size() -> None:
 
 
 def test_what_is_registered_can_be_run() -> None:
-    found = read_registry()
-    assert len(found.seeds) == 8
+    registry = read_registry()
+    assert len(registry.seeds) == 8
     for name in ("nlpo", "kl", "asynchronous"):
-        arm = list(found.orderings[name].arms.values())[-1]
-        run_settings([*found.shared, *arm.train, *HERE, "model.path=somewhere"])
-    starts = [each.arms for each in found.orderings.values() if any(arm.train for arm in each.arms.values())]
+        arm = list(registry.orderings[name].arms.values())[-1]
+        run_settings([*registry.shared, *arm.train, *HERE, "model.path=somewhere"])
+    starts = [
+        ordering.arms
+        for ordering in registry.orderings.values()
+        if any(arm.train for arm in ordering.arms.values())
+    ]
     plain = {next(iter(arms.values())).digest for arms in starts if next(iter(arms)) != "no penalty"}
     assert len(plain) == 1  # PPO's runs are made once, and shared
 
 
 def test_a_wrong_registration_is_refused() -> None:
-    for claim, said in (
+    for claim, message in (
         ({"above": ["a", "b"], "level": ["a", "b"], "measure": "test"}, "expected above"),
         ({"level": ["a", "b"], "measure": "test"}, "with a margin"),
         ({"above": ["a", "c"], "measure": "test"}, "c is no arm"),
     ):
         arms = {"a": {"offline": "nll"}, "b": {"train": ["algorithm=ppo"]}}
-        with pytest.raises(InputError, match=re.escape(said)):
+        with pytest.raises(InputError, match=re.escape(message)):
             build(Ordering, {"asks": "?", "known": "", "arms": arms, "claims": [claim]}, where="x")
     with pytest.raises(InputError, match="one of them"):
         build(Arm, {"offline": "nll", "games": "ppo"}, where="x")
@@ -138,9 +142,9 @@ def test_the_page_tells_what_was_not_run_and_judges_no_part_of_the_seeds() -> No
         return {"measures": {"test": value}, "seconds": 3.0, "commit": "abc1234"}
 
     values = {"one": {"a": [run(0.8), run(0.9)], "b": [run(0.1), run(0.2)]}, "two": {"a": [], "b": []}}
-    told = page(registry, values, "def5678")
-    assert "commit def5678" in told and "abc1234" in told
-    one, two = told.split("## Which?")[1:]
+    text = page(registry, values, "def5678")
+    assert "commit def5678" in text and "abc1234" in text
+    one, two = text.split("## Which?")[1:]
     # √(2 · 0.005 / 2) = 0.0707, and Student's quantile of two degrees of freedom is 4.303.
     assert "| a above b | test | +0.700 | +0.396 to +1.004 | +5.7 | as registered |" in one
     assert "| a | 0.850 ± 0.635 | 2 of 2 | 3 |" in one  # 12.706 · 0.0707 / √2
@@ -151,7 +155,7 @@ def test_the_page_tells_what_was_not_run_and_judges_no_part_of_the_seeds() -> No
 
 @pytest.mark.skipif(not FILE.exists(), reason="no page was written yet")
 def test_the_page_has_every_registered_claim() -> None:
-    told = FILE.read_text(encoding="utf-8")
+    text = FILE.read_text(encoding="utf-8")
     for ordering in read_registry().orderings.values():
-        assert ordering.asks in told
-        assert all(claim.text in told for claim in ordering.claims)
+        assert ordering.asks in text
+        assert all(claim.text in text for claim in ordering.claims)

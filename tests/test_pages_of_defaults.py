@@ -12,17 +12,17 @@ from pydantic.fields import FieldInfo
 from contracts.components import find
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
-from reward_servers.metrics import METRICS
-from reward_servers.rewards import REWARDS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.settings import ServerSettings
 from rollout_workers.environments import ENVIRONMENTS
 from rollout_workers.environments.base import EnvironmentSettings
 from rollout_workers.environments.frozen_partner import FrozenPartner
-from services.annotation.settings import AnnotateSettings
 from services.commands.listing import options_of
 from services.config.settings import RunSettings
-from services.reward_training.settings import TrainRewardSettings
-from services.tasks import TASKS
+from services.data.tasks import TASKS
+from services.studies.annotation.pass_rate_settings import PassRateSettings
+from services.studies.annotation.settings import AnnotateSettings
+from services.training.reward_training.settings import TrainRewardSettings
 
 PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
 NAME = r"`([a-z_]+(?:\.[a-z_]+)*)`"
@@ -35,6 +35,7 @@ CLASSES: tuple[tuple[str, Any], ...] = (
     ("environment.", EnvironmentSettings),
     ("reward_servers.default.", ServerSettings),
     ("", AnnotateSettings),
+    ("", PassRateSettings),
     ("", TrainRewardSettings),
     ("", FrozenPartner),
 )
@@ -52,10 +53,10 @@ def nested(kind: Any, prefix: str = "", instance: Settings | None = None) -> Ite
     """(`section.option`, default) of all options of a class of settings, those within others too."""
     for name, field in kind.model_fields.items():
         default = getattr(instance, name) if instance is not None else default_of(field)
-        for each in (field.annotation, *get_args(field.annotation)):
-            if is_settings(each):
-                own = default if isinstance(default, each) else None
-                yield from nested(each, f"{prefix}{name}.", own)
+        for option_kind in (field.annotation, *get_args(field.annotation)):
+            if is_settings(option_kind):
+                inner = default if isinstance(default, option_kind) else None
+                yield from nested(option_kind, f"{prefix}{name}.", inner)
         yield f"{prefix}{name}", default
 
 
@@ -70,13 +71,15 @@ def default_of(field: FieldInfo) -> Any:
 @pytest.fixture(scope="module")
 def defaults() -> dict[str, list[Any]]:
     """All defaults of an option, by its whole name and by the last part of it alone."""
-    found = [entry for prefix, kind in CLASSES for entry in nested(kind, prefix)]
+    rows = [entry for prefix, kind in CLASSES for entry in nested(kind, prefix)]
     for kind, table in TABLES.items():
         for address in table.values():
             options = options_of(find(kind, address, {}))
-            found += [(f"{kind}.{option}", said.get("default")) for option, said in options.items()]
+            rows += [
+                (f"{kind}.{option}", option_row.get("default")) for option, option_row in options.items()
+            ]
     by_name: dict[str, list[Any]] = defaultdict(list)
-    for name, default in found:
+    for name, default in rows:
         for known_as in {name, name.rpartition(".")[2]}:
             by_name[known_as].append(default)
     return by_name
@@ -108,9 +111,9 @@ def number(text: str) -> float | bool | None:
 
 def test_pages_are_read(defaults: dict[str, list[Any]]) -> None:
     """Else the test below could not fail."""
-    found = [name for page in PAGES for name, value in written(page.read_text()) if number(value) is not None]
-    assert len([name for name in found if name in defaults]) > 100
-    assert {"rollout.stall_timeout_s", "environment.step_timeout_s", "timeout_s", "batch_size"} <= set(found)
+    names = [name for page in PAGES for name, value in written(page.read_text()) if number(value) is not None]
+    assert len([name for name in names if name in defaults]) > 100
+    assert {"rollout.stall_timeout_s", "environment.step_timeout_s", "timeout_s", "batch_size"} <= set(names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -118,7 +121,7 @@ def test_defaults_on_a_page_are_those_of_the_settings(page: Path, defaults: dict
     wrong = [
         f"`{name}`: the page says {value}, the settings {known}"
         for name, value in written(page.read_text())
-        if (said := number(value)) is not None and (known := defaults.get(name)) and said not in known
+        if (shown := number(value)) is not None and (known := defaults.get(name)) and shown not in known
     ]
     assert not wrong, "\n".join(wrong)
 

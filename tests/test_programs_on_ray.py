@@ -61,10 +61,10 @@ def test_each_prompt_is_trained_on_once_whatever_becomes_of_agents_and_workers(
         assert row["mismatch/max_ratio"] < 1 + 1e-4  # the learner reads the tokens that the engine read
     assert sum(row["environment/restarts"] for row in rows) >= 2  # one died, one hung
 
-    for each in kept_in(tmp_path / "kept"):  # a talk is one sequence, which goes on from its own tokens
-        first, second = each["contexts"]
-        assert second[: len(first) + len(each["drawn"][0])] == [*first, *each["drawn"][0]]
-        assert each["trained"] == [token for answer in each["drawn"] for token in answer]
+    for talk in kept_in(tmp_path / "kept"):  # a talk is one sequence, which goes on from its own tokens
+        first, second = talk["contexts"]
+        assert second[: len(first) + len(talk["drawn"][0])] == [*first, *talk["drawn"][0]]
+        assert talk["trained"] == [token for answer in talk["drawn"] for token in answer]
 
     assert not [process for process in psutil.process_iter(["cmdline"]) if is_ours(process, tmp_path)]
     left = Path(tempfile.gettempdir()).glob("whetstone-program-*/prompt.json")
@@ -98,8 +98,8 @@ def test_roles_of_one_policy_and_a_frozen_partner_play_with_vllm(tmp_path: Path)
         assert row["environment/reward_pro/mean"] == -row["environment/reward_con/mean"]
         assert row["mismatch/max_ratio"] < 1 + 1e-4  # the learner reads the tokens that the engine read
         assert row["rollouts/trained"] == 2 * 4 * 2  # a rollout for each role
-    for each in kept_in(kept):
-        assert each["roles"] == ["pro", "con"] and each["rewards"] in ([1, -1], [-1, 1])
+    for game in kept_in(kept):
+        assert game["roles"] == ["pro", "con"] and game["rewards"] in ([1, -1], [-1, 1])
 
 
 def is_ours(process: psutil.Process, folder: Path) -> bool:

@@ -40,8 +40,8 @@ class Published:
 
 @functools.cache
 def sections(source: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load((FOLDER / f"{source}.yaml").read_text())
-    return found
+    tables: list[dict[str, Any]] = yaml.safe_load((FOLDER / f"{source}.yaml").read_text())
+    return tables
 
 
 def published(name: str) -> dict[str, Published]:
@@ -58,8 +58,8 @@ def with_labels(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys and values; rewards and metrics by their labels."""
     tree = dict(tree)
     for kind in ("reward", "metrics"):
-        given = tree.pop(kind, None) or []
-        parts = [given] if isinstance(given, Mapping) else given
+        parts_of_kind = tree.pop(kind, None) or []
+        parts = [parts_of_kind] if isinstance(parts_of_kind, Mapping) else parts_of_kind
         parts = [{"name": part} if isinstance(part, str) else dict(part) for part in parts]
         tree |= {f"{kind}.{part.pop('label', part['name'])}": part for part in parts}
     return flatten(tree)
@@ -67,16 +67,16 @@ def with_labels(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def differences(run: RunSettings, expected: Mapping[str, Published]) -> dict[str, str]:
     """Where a run is not as published, by field."""
-    found, told = with_labels(run.resolved()), {}
+    resolved, lacking = with_labels(run.resolved()), {}
     for key, entry in expected.items():
         value = entry.value
         if isinstance(value, str):
             value = value.replace("{task}", run.task_name)
         if value == OPEN:
             continue
-        if key not in found or found[key] != value:
-            told[key] = f"{found.get(key, 'nothing')!r} for {value!r}, by {entry.place}"
-    return told
+        if key not in resolved or resolved[key] != value:
+            lacking[key] = f"{resolved.get(key, 'nothing')!r} for {value!r}, by {entry.place}"
+    return lacking
 
 
 @every
@@ -87,9 +87,9 @@ def test_every_field_is_as_published(name: str) -> None:
 @every
 def test_an_experiment_says_nothing_that_the_table_does_not(name: str) -> None:
     """So that a value that nobody published has to be put there, with its reason."""
-    said = with_labels(OmegaConf.to_container(compose.experiment(name), resolve=False))  # type: ignore[arg-type]
-    groups = {key for key in said if key.startswith(("algorithm.name", "cluster"))}
-    assert set(said) - groups - set(published(name)) == set()
+    written = with_labels(OmegaConf.to_container(compose.experiment(name), resolve=False))  # type: ignore[arg-type]
+    groups = {key for key in written if key.startswith(("algorithm.name", "cluster"))}
+    assert set(written) - groups - set(published(name)) == set()
 
 
 @every

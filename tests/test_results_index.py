@@ -6,8 +6,8 @@ from benchmarks.results_index import INDEX, RESULTS, index
 
 
 def test_the_index_of_results_is_current() -> None:
-    told = "out of date: python -m benchmarks.results_index"
-    assert (RESULTS / INDEX).read_text(encoding="utf-8") == index(), told
+    message = "out of date: python -m benchmarks.results_index"
+    assert (RESULTS / INDEX).read_text(encoding="utf-8") == index(), message
 
 
 def test_a_page_is_listed_with_its_tables_commits_and_pictures(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_a_page_is_listed_with_its_tables_commits_and_pictures(tmp_path: Path) -
         "# Speed\n\nCommit 8f27281.\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n![x](a.png)\n"
     )
     (tmp_path / "b.md").write_text("# Faults\n\n1234567 texts\n")
-    told = index(tmp_path)
-    assert "[Speed](a.md) | 1 | 8f27281\n" in told
-    assert "[Faults](b.md) | 0 | not stated\n" in told
-    assert "[![Speed](a.png)](a.md)" in told
+    text = index(tmp_path)
+    assert "[Speed](a.md) | 1 | 8f27281\n" in text
+    assert "[Faults](b.md) | 0 | not stated\n" in text
+    assert "[![Speed](a.png)](a.md)" in text

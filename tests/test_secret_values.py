@@ -108,7 +108,7 @@ def test_a_value_is_found_in_pieces() -> None:
         "q7-Zebra.crossi…",
         "…bra.crossing+11",
     ):
-        assert "rossi" not in (found := hide_pieces(f"401 for {broken} and more")) and "***" in found
+        assert "rossi" not in (hidden := hide_pieces(f"401 for {broken} and more")) and "***" in hidden
     for shown in (KEY, KEY.replace("\n", "\\n"), " ".join(KEY.split()), KEY.splitlines()[1]):
         assert "MIIEv" not in hide_pieces(shown) and "AQEFAAS" not in hide_pieces(shown)
 
@@ -196,9 +196,9 @@ def test_every_logger_is_guarded_whoever_handles_it(tmp_path: Path) -> None:
     finally:
         logger.removeHandler(handler)
         handler.close()
-    said = (tmp_path / "log.txt").read_text()
-    assert "*** is wrong, 3 times" in said and "OSError: ***" in said and "as ever" in said
-    assert SECRET not in said
+    log = (tmp_path / "log.txt").read_text()
+    assert "*** is wrong, 3 times" in log and "OSError: ***" in log and "as ever" in log
+    assert SECRET not in log
 
 
 def test_an_error_leaves_its_process_without_the_secret() -> None:
@@ -215,8 +215,7 @@ def test_an_error_leaves_its_process_without_the_secret() -> None:
 def test_no_option_of_ours_is_taken_for_a_secret() -> None:
     """Else its value would be *** in config.yaml."""
     from contracts.components import find
-    from reward_servers.metrics import METRICS
-    from reward_servers.rewards import REWARDS
+    from reward_servers.graders import METRICS, REWARDS
     from services.config.component_settings import TABLES
     from services.config.settings import RunSettings
 
@@ -230,12 +229,12 @@ def test_no_option_of_ours_is_taken_for_a_secret() -> None:
         ("reward", REWARDS),
         ("metric", METRICS),
     ]
-    found = names_of(RunSettings)
+    names = names_of(RunSettings)
     for kind, table in tables:
         for name in table:
-            found |= names_of(find(kind, name, table))
-    assert len(found) > 300
-    assert {name for name in found if is_secret(name)} == set()
+            names |= names_of(find(kind, name, table))
+    assert len(names) > 300
+    assert {name for name in names if is_secret(name)} == set()
 
 
 def test_looking_for_secrets_takes_little(monkeypatch: pytest.MonkeyPatch) -> None:

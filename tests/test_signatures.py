@@ -30,7 +30,7 @@ from rollout_workers.environments.partners import Partner, check_partner
 from services.config.measures import Measure, Measures
 from services.config.post_processing import find_post_processor
 from services.config.settings import RunSettings
-from services.tasks.base import CountsLeftOut, HasResponses, ReadsAhead, Task
+from services.data.tasks.base import CountsLeftOut, HasResponses, ReadsAhead, Task
 
 HERE = "tests.test_signatures"
 
@@ -39,9 +39,9 @@ def made_with(method: str, function: Any) -> type:
     return type("Mine", (), {method: function})
 
 
-def refused(found: Any, protocol: type, noun: str = "reward", *, optional: bool = False) -> str:
+def refused(kind: Any, protocol: type, noun: str = "reward", *, optional: bool = False) -> str:
     with pytest.raises(InputError) as caught:
-        check_methods("reward=mine:Mine", noun, found, protocol, optional=optional)
+        check_methods("reward=mine:Mine", noun, kind, protocol, optional=optional)
     return str(caught.value)
 
 
@@ -75,8 +75,8 @@ def test_what_each_protocol_asks_of_a_class(protocol: type, methods: tuple[str, 
     assert methods_of(protocol) == methods
     others = {name: lambda self: None for name in methods}
     if protocol not in (MakesEnvironments, Environment):  # these have one that takes nothing
-        told = refused(type("Mine", (), {methods[0]: others[methods[0]]}), protocol, optional=True)
-        assert f"got Mine.{methods[0]}(self); expected {methods[0]}(self, " in told
+        message = refused(type("Mine", (), {methods[0]: others[methods[0]]}), protocol, optional=True)
+        assert f"got Mine.{methods[0]}(self); expected {methods[0]}(self, " in message
     assert "Mine is no reward: it lacks" in refused(type("Mine", (), {}), protocol)
     check_methods("", "", type("Mine", (), {}), protocol, optional=True)
 
@@ -108,7 +108,7 @@ async def streaming(self: object, samples: object) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
         (
             lambda self: [],
@@ -124,18 +124,18 @@ async def streaming(self: object, samples: object) -> Any:
         (3.0, "Mine is no reward: it lacks score(samples)"),
     ],
 )
-def test_what_can_not_be_called_is_refused_with_what_was_got(function: Any, told: str) -> None:
-    assert told in refused(made_with("score", function), Reward)
+def test_what_can_not_be_called_is_refused_with_what_was_got(function: Any, message: str) -> None:
+    assert message in refused(made_with("score", function), Reward)
     refused(made_with("score", function)(), Reward)  # an object as its class
 
 
 def test_a_coroutine_may_stand_where_its_protocol_says_so_and_nowhere_else() -> None:
     check_methods("", "", made_with("score", asynchronous), Reward)
-    told = refused(made_with("compute", asynchronous), Metric)
-    assert "Mine.compute() is asynchronous (async def); expected a plain def" in told
+    message = refused(made_with("compute", asynchronous), Metric)
+    assert "Mine.compute() is asynchronous (async def); expected a plain def" in message
 
 
-def a_generator(self: object, given: object) -> Iterator[float]:
+def a_generator(self: object, samples: object) -> Iterator[float]:
     yield 1.0
 
 
@@ -144,15 +144,15 @@ def test_a_generator_may_stand_for_a_sequence_and_for_nothing_else() -> None:
     check_methods("", "", made_with("prompts", a_generator), Task)
     for protocol in (Metric, Measure):
         (method,) = methods_of(protocol)
-        told = refused(made_with(method, a_generator), protocol)
-        assert f"Mine.{method}() yields; expected a method that returns its result" in told
+        message = refused(made_with(method, a_generator), protocol)
+        assert f"Mine.{method}() yields; expected a method that returns its result" in message
 
 
 def test_keywords_are_given_by_name() -> None:
     def select_epoch(self: object, rewards: object, values: object, *, seed: int, epoch: int) -> None: ...
 
-    told = refused(made_with("select_epoch", select_epoch), Algorithm, optional=True)
-    assert "expected select_epoch(self, rewards_M, values_M, seed, epoch, good_M)" in told
+    message = refused(made_with("select_epoch", select_epoch), Algorithm, optional=True)
+    assert "expected select_epoch(self, rewards_M, values_M, seed, epoch, good_M)" in message
 
 
 def test_what_has_a_default_may_be_missing() -> None:
@@ -228,8 +228,8 @@ class ChecksFar(Settings):
     def check(self, folder: str) -> None: ...
 
 
-def settings(**given: Any) -> RunSettings:
-    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "some/model"}, **given}
+def settings(**options: Any) -> RunSettings:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "some/model"}, **options}
     return build(RunSettings, whole, where="")
 
 
@@ -274,7 +274,7 @@ async def later(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "message"),
     [
         (
             lambda: check_parts("reward", parts(f"{HERE}:NoSamples")),
@@ -315,10 +315,10 @@ async def later(text: str) -> str:
         (lambda: find_post_processor(f"{HERE}:later"), "later() is asynchronous"),
     ],
 )
-def test_each_is_refused_before_anything_starts(start: Callable[[], object], told: str) -> None:
+def test_each_is_refused_before_anything_starts(start: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError) as caught:
         start()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 class OnlySteps:
@@ -342,16 +342,16 @@ class MakesClass(EnvironmentSettings):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         (MakesWrong, "MakesWrong.make(): got OnlySteps.reset(prompt); expected reset(self, prompt, seed)"),
         (MakesClass, r"MakesClass.make() returned the class OnlySteps; expected OnlySteps(…)"),
     ],
 )
-def test_an_environment_is_looked_at_when_it_is_made(kind: type[EnvironmentSettings], told: str) -> None:
+def test_an_environment_is_looked_at_when_it_is_made(kind: type[EnvironmentSettings], message: str) -> None:
     with pytest.raises(InputError) as caught:
         EnvironmentHost(kind()).reset(Prompt("0", "a"), seed=0)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 class NoBudget(CausalPolicy):
@@ -372,20 +372,20 @@ class NoHidden(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "message"),
     [
         ({"policy": f"{HERE}:NoBudget"}, "expected NoBudget(lm, logits_budget)"),
         ({"policy": f"{HERE}:NoStates"}, "got NoStates.states(self); expected states(self, micro)"),
-        ({"policy": f"{HERE}:NoSamples"}, "NoSamples is no policy"),
-        ({"critic": f"{HERE}:NoHidden"}, "NoHidden is no critic (too many positional arguments)"),
+        ({"policy": f"{HERE}:NoSamples"}, "NoSamples is not a policy"),
+        ({"critic": f"{HERE}:NoHidden"}, "NoHidden is not a critic (too many positional arguments)"),
     ],
 )
-def test_policies_and_critics(model: Mapping[str, str], told: str, tmp_path: Path) -> None:
-    from services.preflight.checks.model_checks import check_model_classes
+def test_policies_and_critics(model: Mapping[str, str], message: str, tmp_path: Path) -> None:
+    from services.training.preflight.checks.model_checks import check_model_classes
 
     with pytest.raises(InputError) as caught:
         check_model_classes(settings(model={"path": "some/model", **model}).model)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     actor_critic.critic_class(ModelSettings(path="some/model"))
 
 

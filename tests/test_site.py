@@ -60,11 +60,11 @@ def test_the_reference_has_every_key_of_the_default_configuration(reference: Mod
 
 
 def test_the_reference_says_the_type_the_default_and_the_comment(reference: ModuleType) -> None:
-    found = {key.name: key for key in reference.keys_of(RunSettings)}
-    top_k = found["rollout.top_k"]
+    by_name = {key.name: key for key in reference.keys_of(RunSettings)}
+    top_k = by_name["rollout.top_k"]
     assert (top_k.default, top_k.type, top_k.description) == ("0", "int, >= 0", "0: no limit")
-    assert found["data.folder"].default == "null"
-    assert {f"rollout.{name}" for name in RolloutSettings.model_fields} <= set(found)
+    assert by_name["data.folder"].default == "null"
+    assert {f"rollout.{name}" for name in RolloutSettings.model_fields} <= set(by_name)
 
 
 def test_a_nested_default_is_its_owners(reference: ModuleType) -> None:

@@ -83,7 +83,7 @@ def test_a_run_under_random_faults_trains_on_every_prompt_once(runs: tuple[Run, 
         assert {key: row[key] for key in row if key.startswith("lease/")} == expected(
             row["iteration"], PROMPTS
         )
-    ends = [[row["reward/mean"] for row in found[-TAIL:]] for found in (rows, undisturbed)]
+    ends = [[row["reward/mean"] for row in lines[-TAIL:]] for lines in (rows, undisturbed)]
     if page := os.environ.get("SOAK_PAGE"):
         Path(page).write_text(table(befell, minutes, len(rows), ends))
     noise = (sum(statistics.variance(end) for end in ends) / TAIL) ** 0.5
@@ -97,9 +97,9 @@ def soak(run: Run) -> list[str]:
     while run.process.poll() is None:
         part, kind = drawn.choice(FAULTS)
         try:
-            found = processes(run, part.title)
-            if found and run.process.poll() is None:
-                drawn.choice(found).send_signal(signal.Signals[kind])
+            targets = processes(run, part.title)
+            if targets and run.process.poll() is None:
+                drawn.choice(targets).send_signal(signal.Signals[kind])
                 befell.append(f"{part.name}, {kind}")
                 print(f"{len(run.folder.rollout_info())} iterations done: {befell[-1]}", flush=True)
         except psutil.Error:
@@ -126,7 +126,7 @@ def table(befell: list[str], minutes: float, iterations: int, ends: list[list[fl
         "|---|---|",
         *[f"| {name} | {times} |" for name, times in sorted(Counter(befell).items())],
         "",
-        "`SOAK_MINUTES=30 SOAK_PAGE=docs/results/soak.md python -m pytest tests/test_soak.py`",
+        "`SOAK_MINUTES=30 SOAK_PAGE=benchmarks/out/soak.md python -m pytest tests/test_soak.py`",
         "",
     ]
     return "\n".join(lines)

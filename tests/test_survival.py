@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from services.loop.collecting import FIRST_NOTE_S
-from services.sources.prompt_order import PromptOrder
-from services.tasks.increasing_numbers import IncreasingNumbers
+from services.data.tasks.increasing_numbers import IncreasingNumbers
+from services.training.loop.collecting import FIRST_NOTE_S
+from services.training.sources.prompt_order import PromptOrder
 from tests.models import make_tiny_model
 from tests.runs import Run
 
@@ -41,11 +41,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
 
 def processes(run: Run, title: str) -> list[psutil.Process]:
     """Those of Ray's workers whose title begins so: it names the actor's class and what it does."""
-    found = []
+    titled = []
     for process in run.children():
         with contextlib.suppress(psutil.Error):  # it ended a moment ago
-            found += [process] if process.cmdline()[:1] and process.cmdline()[0].startswith(title) else []
-    return found
+            titled += [process] if process.cmdline()[:1] and process.cmdline()[0].startswith(title) else []
+    return titled
 
 
 def test_a_killed_worker_a_killed_grader_and_failing_samples_cost_no_prompt(

@@ -17,8 +17,8 @@ from learner.learner import Learner
 from rollout_workers.engines.base import Generation, Request
 from rollout_workers.engines.transformers_engine import TransformersEngine
 from services import cli
-from services.chat.speaker import Answer, Speaker
 from services.config import compose
+from services.inference.chat.speaker import Answer, Speaker
 from services.terminal.interrupts import handlers_kept
 from tests.chat_templates import TEXTS, make_chat_model
 from tests.contracts.test_chat import ONE, THREE
@@ -62,9 +62,9 @@ class Seen:
             self.drawn += [generation.tokens for generation in finished]
             return finished
 
-        def updating(learner: Learner, rollouts: Any, *given: Any) -> dict[str, float]:
+        def updating(learner: Learner, rollouts: Any, *arguments: Any) -> dict[str, float]:
             self.trained += rollouts
-            return update(learner, rollouts, *given)
+            return update(learner, rollouts, *arguments)
 
         monkeypatch.setattr(TransformersEngine, "add", adding)
         monkeypatch.setattr(TransformersEngine, "step", stepping)
@@ -102,7 +102,8 @@ def train(model: Path, data: Path, *overrides: str) -> list[dict[str, Any]]:
         )
     )
     return [
-        told | learned for told, learned in zip(folder.rollout_info(), folder.training_info(), strict=True)
+        rolled | learned
+        for rolled, learned in zip(folder.rollout_info(), folder.training_info(), strict=True)
     ]
 
 
@@ -123,8 +124,8 @@ def test_three_turns_are_trained_on_as_they_were_drawn(
     model: Path, data: Path, seen: Seen, history: str
 ) -> None:
     its = tokenizer_of(model)
-    told = f"{{name: 'tests.rollout_workers.episodes:Told', says: {list(SAYS)}, isolated: false}}"
-    rows = train(model, data, f"environment={told}", f"model.chat.history={history}")
+    environment = f"{{name: 'tests.rollout_workers.episodes:Told', says: {list(SAYS)}, isolated: false}}"
+    rows = train(model, data, f"environment={environment}", f"model.chat.history={history}")
     as_drawn(seen, rows)
     assert len(seen.trained) == 8
     for rollout in seen.trained:
@@ -134,12 +135,12 @@ def test_three_turns_are_trained_on_as_they_were_drawn(
         if history == "recorded":  # every answer stands where it was drawn
             assert len(rollout.segments) == 1
             continue
-        said = [content_of(its, turn.tokens) for turn in rollout.turns]
-        if any(CHANNEL.search(text) or "<|channel|>" in text for text in said):
+        answers_drawn = [content_of(its, turn.tokens) for turn in rollout.turns]
+        if any(CHANNEL.search(text) or "<|channel|>" in text for text in answers_drawn):
             continue  # a random text that forges a channel: such templates refuse it, or divide it
-        answers = [{"role": "assistant", "content": text} for text in said]
+        answers = [{"role": "assistant", "content": text} for text in answers_drawn]
         for turn in range(3):
-            talk = [each for pair in zip(USER, answers, strict=True) for each in pair][: 2 * turn + 1]
+            talk = [message for pair in zip(USER, answers, strict=True) for message in pair][: 2 * turn + 1]
             assert rollout.context(turn) == as_template(its, talk)
 
 
@@ -148,8 +149,8 @@ def as_drawn(seen: Seen, rows: list[dict[str, Any]]) -> None:
     for rollout in seen.trained:
         for turn in rollout.turns:
             assert turn.tokens in seen.drawn
-        own = [token for token, mine in zip(rollout.tokens, rollout.loss_mask, strict=True) if mine]
-        assert own == [token for turn in rollout.turns for token in turn.tokens]
+        trained = [token for token, mine in zip(rollout.tokens, rollout.loss_mask, strict=True) if mine]
+        assert trained == [token for turn in rollout.turns for token in turn.tokens]
     for row in rows:
         assert row["mismatch/max_ratio"] < 1 + 1e-4
         assert row["ratio/mean"] == pytest.approx(1, abs=1e-5)
@@ -183,8 +184,8 @@ def test_generate_reads_them_so(
     its = tokenizer_of(model)
     file = tmp_path / "prompts.jsonl"
     file.write_text("".join(json.dumps({"prompt": talk}) + "\n" for talk in (ONE, THREE)))
-    asked = ["--prompts", str(file), "--prompt", ONE[0]["content"], "--engine", "transformers", "--json"]
-    assert cli.main(["generate", str(model), *asked, "--max-tokens", "4"]) == 0
+    arguments = ["--prompts", str(file), "--prompt", ONE[0]["content"], "--engine", "transformers", "--json"]
+    assert cli.main(["generate", str(model), *arguments, "--max-tokens", "4"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
     one, three = (as_template(its, talk) for talk in (ONE, THREE))
     assert sorted(seen.read) == sorted([one, one, three])
@@ -193,20 +194,20 @@ def test_generate_reads_them_so(
 def test_chat_reads_its_own_answers_so(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three questions through a pipe; the second and third stand behind what was answered."""
     read: list[tuple[int, ...]] = []
-    said: list[str] = []
+    texts: list[str] = []
     answer: Callable[..., Answer] = Speaker.answer
 
-    def answering(speaker: Speaker, tokens: Any, *given: Any) -> Answer:
+    def answering(speaker: Speaker, tokens: Any, *arguments: Any) -> Answer:
         read.append(tuple(tokens))
-        found = answer(speaker, tokens, *given)
-        said.append(found.text)
-        return found
+        reply = answer(speaker, tokens, *arguments)
+        texts.append(reply.text)
+        return reply
 
     monkeypatch.setattr(Speaker, "answer", answering)
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{text}\n" for text in SAYS)))
     with handlers_kept():
         assert cli.main(["chat", str(model), "--max-tokens", "4", "--seed", "3"]) == 0
     its = tokenizer_of(model)
-    answers = [{"role": "assistant", "content": text} for text in said]
-    talk = [each for pair in zip(USER, answers, strict=True) for each in pair]
+    answers = [{"role": "assistant", "content": text} for text in texts]
+    talk = [message for pair in zip(USER, answers, strict=True) for message in pair]
     assert read == [as_template(its, talk[: 2 * turn + 1]) for turn in range(3)]

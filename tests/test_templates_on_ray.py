@@ -48,7 +48,7 @@ def played(model: Path, folder: Path, *overrides: str) -> tuple[Run, list[dict[s
     finally:
         made.end()
     rows = zip(made.folder.rollout_info(), made.folder.training_info(), strict=True)
-    for row in (told | learned for told, learned in rows):
+    for row in (rolled | learned for rolled, learned in rows):
         assert row["ratio/mean"] == pytest.approx(1, abs=1e-5)
         assert row["mismatch/max_ratio"] < 1 + 1e-4
         print({key: row[key] for key in ("ratio/mean", "mismatch/max_ratio") if key in row})
@@ -83,19 +83,21 @@ def test_one_turn_and_an_evaluation_that_reads_the_same(model: Path, tmp_path: P
 
 @pytest.mark.parametrize("history", ["recorded", "template"])
 def test_three_turns(model: Path, tmp_path: Path, history: str) -> None:
-    told = f"{{name: 'tests.rollout_workers.episodes:Told', says: {list(SAYS)}, num_parallel: 2}}"
-    _, kept = played(model, tmp_path, f"environment={told}", f"model.chat.history={history}")
+    environment = f"{{name: 'tests.rollout_workers.episodes:Told', says: {list(SAYS)}, num_parallel: 2}}"
+    _, kept = played(model, tmp_path, f"environment={environment}", f"model.chat.history={history}")
     its = tokenizer_of(model)
     for row in kept:
         contexts = [tuple(tokens) for tokens in row["contexts"]]
-        answers = [{"role": "assistant", "content": content_of(its, tuple(each))} for each in row["drawn"]]
+        answers = [
+            {"role": "assistant", "content": content_of(its, tuple(tokens))} for tokens in row["drawn"]
+        ]
         assert contexts[0] == as_template(its, USER[:1])
         for turn in (1, 2):
             before = (*contexts[turn - 1], *row["drawn"][turn - 1])
             if history == "recorded":
                 assert contexts[turn][: len(before)] == before
             else:
-                talk = [each for pair in zip(USER, answers, strict=True) for each in pair]
+                talk = [message for pair in zip(USER, answers, strict=True) for message in pair]
                 assert contexts[turn] == as_template(its, talk[: 2 * turn + 1])
 
 
@@ -115,7 +117,7 @@ def test_a_frozen_partner_has_its_own_template(model: Path, tmp_path: Path) -> N
     for row in talks:
         begin = len(row["contexts"][0]) + len(row["drawn"][0])
         heard = its.decode(row["contexts"][1][begin:])
-        _, _, asked = its.decode(as_template(its, [*THREE[:2], {"role": "user", "content": "@"}])).partition(
-            THREE[1]["content"]
-        )
-        assert asked.replace("@", row["seen"][1]).endswith(heard) and row["seen"][1] in heard
+        _, _, question = its.decode(
+            as_template(its, [*THREE[:2], {"role": "user", "content": "@"}])
+        ).partition(THREE[1]["content"])
+        assert question.replace("@", row["seen"][1]).endswith(heard) and row["seen"][1] in heard

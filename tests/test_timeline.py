@@ -27,16 +27,16 @@ def spans(tmp_path_factory: pytest.TempPathFactory) -> Spans:
     finally:
         run.end()
     events = json.loads(run.folder.timeline.read_text())
-    names = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
-    found: Spans = defaultdict(list)
-    for each in events:
-        if each["ph"] == "X":
-            found[names[each["pid"]].partition(" (")[0]].append(each)
-    return found
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    by_process: Spans = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            by_process[names[event["pid"]].partition(" (")[0]].append(event)
+    return by_process
 
 
 def names_of(spans: Spans, process: str) -> list[str]:
-    return [each["name"] for each in sorted(spans[process], key=lambda each: each["ts"])]
+    return [span["name"] for span in sorted(spans[process], key=lambda span: span["ts"])]
 
 
 @pytest.mark.ray
@@ -71,24 +71,24 @@ def test_the_trace_has_every_phase_of_a_run(spans: Spans) -> None:
 @pytest.mark.ray
 @pytest.mark.long
 def test_the_processes_share_a_clock_and_their_spans_are_nested(spans: Spans) -> None:
-    iterations = [each for each in spans["whetstone train"] if each["name"].startswith("iteration")]
-    updates = [each for each in spans["the learner"] if each["name"] == "trains"]
+    iterations = [span for span in spans["whetstone train"] if span["name"].startswith("iteration")]
+    updates = [span for span in spans["the learner"] if span["name"] == "trains"]
     for iteration, update in zip(iterations, updates, strict=True):
         assert iteration["ts"] < update["ts"]
         assert update["ts"] + update["dur"] < iteration["ts"] + iteration["dur"]
     for of_process in spans.values():
-        for lane in {each["tid"] for each in of_process}:
-            assert_nested([each for each in of_process if each["tid"] == lane])
+        for lane in {span["tid"] for span in of_process}:
+            assert_nested([span for span in of_process if span["tid"] == lane])
 
 
 def assert_nested(lane: list[dict[str, Any]]) -> None:
     """A viewer draws spans of one lane over each other unless they contain one another or do not touch."""
     open_until: list[int] = []
-    for each in sorted(lane, key=lambda each: (each["ts"], -each["dur"])):
-        while open_until and open_until[-1] <= each["ts"]:
+    for span in sorted(lane, key=lambda span: (span["ts"], -span["dur"])):
+        while open_until and open_until[-1] <= span["ts"]:
             open_until.pop()
-        end = each["ts"] + each["dur"]
-        assert not open_until or end <= open_until[-1] + 1000, each  # clocks differ by less than 1 ms
+        end = span["ts"] + span["dur"]
+        assert not open_until or end <= open_until[-1] + 1000, span  # clocks differ by less than 1 ms
         open_until.append(end)
 
 

@@ -1,6 +1,7 @@
 """A run with tools on Ray: calls that a model draws, results that it reads, and what it is trained on."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,18 @@ CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "6 * 7"}}<
 ITERATIONS, PROMPTS = 3, 16
 
 
-def make_calling_model(folder: Path) -> Path:
-    """Make a model that writes a call, which is one token, or its end, with equal probability.
+def make_calling_model(folder: Path, calls: Sequence[str] = (CALL,)) -> Path:
+    """Make a model that writes one of the calls, each one token, or its end, with equal probability.
 
-    Attention and layers add nothing. The first number of each embedding is the only large one, and two rows
-    of the head read it.
+    Attention and layers add nothing. The first number of each embedding is the only large one, and the rows
+    of the head for calls and the end read it.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     make_chat_model(folder, CALLS_TOOLS)
     its, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-    its.add_tokens([CALL])
+    its.add_tokens(list(calls))
     model.resize_token_embeddings(len(its))
     with torch.no_grad():
         for layer in model.model.layers:
@@ -35,7 +36,8 @@ def make_calling_model(folder: Path) -> Path:
             layer.mlp.down_proj.weight.zero_()
         model.model.embed_tokens.weight.mul_(0.1)[:, 0] = 10.0
         model.lm_head.weight.mul_(0.1)[:, 0] = 0.0
-        model.lm_head.weight[[its.convert_tokens_to_ids(CALL), its.eos_token_id], 0] = 1.5  # logits of 12
+        drawn = [*its.convert_tokens_to_ids(list(calls)), its.eos_token_id]
+        model.lm_head.weight[drawn, 0] = 1.5  # logits of 12
     model.save_pretrained(folder)
     its.save_pretrained(folder)
     return folder

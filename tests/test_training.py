@@ -58,13 +58,13 @@ def pairs(
 
         is_long, nobody = is_asked_for("long"), Future[Run]()
         lost = begin("disturbed", "transformers", interrupt_and_kill, "metrics=[]") if is_long else nobody
-        found = {"transformers": Pair(begin("straight", "transformers", leave_alone), lost)}
+        by_engine = {"transformers": Pair(begin("straight", "transformers", leave_alone), lost)}
         if is_asked_for("vllm"):
             straight = begin("straight", "vllm", leave_alone, *LEAN)
             sleeps = (*LEAN, "rollout.sleep=true")
             lost = begin("disturbed", "vllm", kill_once, *sleeps) if is_long else nobody
-            found["vllm"] = Pair(straight, lost)
-        yield found
+            by_engine["vllm"] = Pair(straight, lost)
+        yield by_engine
     for run in made:
         run.end()
 
@@ -120,22 +120,26 @@ def test_a_run_leaves_the_files_of_the_design(done: Run) -> None:
             *("config.yaml", "rollout_info.jsonl", "training_info.jsonl", "log.txt"),
             *("provenance.json", "trackers.json"),
             *("val_split_metrics.jsonl", "test_split_metrics.jsonl"),
-            *("checkpoints", "model", "report.html", "learning_curves.png"),
-            *(f"epoch_{n}_{split}_split_predictions.json" for split, found in epochs.items() for n in found),
+            *("checkpoints", "model", "tokens", "report.html", "learning_curves.png"),
+            *(
+                f"epoch_{n}_{split}_split_predictions.json"
+                for split, evaluated in epochs.items()
+                for n in evaluated
+            ),
         ]
     )
     assert list(done.folder.checkpoints()) == [12, 16]
-    for split, found in epochs.items():
+    for split, evaluated in epochs.items():
         evaluations = done.folder.evaluations(split)
-        assert [row["epoch"] for row in evaluations] == list(found)
+        assert [row["epoch"] for row in evaluations] == list(evaluated)
         assert all(0 <= row["metrics"]["reward/mean"] <= 1 for row in evaluations)
-        assert len(done.folder.predictions(found[-1], split)) == 8
+        assert len(done.folder.predictions(evaluated[-1], split)) == 8
 
 
 def test_the_log_has_what_the_console_noted(done: Run) -> None:
     noted = [line.partition(" notes: ") for line in done.folder.log.read_text().splitlines()]
     assert any(
-        time.endswith("INFO") and said.startswith("the rollout workers took") for time, _, said in noted
+        time.endswith("INFO") and line.startswith("the rollout workers took") for time, _, line in noted
     )
 
 
@@ -217,8 +221,8 @@ def tracked(run: Run) -> list[Any]:
 
     client = MlflowClient(f"sqlite:///{run.folder.path.parent / 'mlflow.db'}")
     (experiment,) = client.search_experiments(filter_string="name = 'whetstone'")
-    found = client.search_runs([experiment.experiment_id])
-    return [entry for entry in found if entry.info.run_name == run.folder.path.name]
+    tracked_runs = client.search_runs([experiment.experiment_id])
+    return [entry for entry in tracked_runs if entry.info.run_name == run.folder.path.name]
 
 
 def test_a_finished_run_says_that_it_is_done(done: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +230,7 @@ def test_a_finished_run_says_that_it_is_done(done: Run, capsys: pytest.CaptureFi
 
     assert train.run(done.command[5:]) == 0
 
-    assert "is done: 16 iterations. iterations= allows for more." in capsys.readouterr().out
+    assert "is done: 16 iterations. Raise iterations= to continue." in capsys.readouterr().out
     assert (done.folder.path / "rollout_info.jsonl").read_bytes() == before
 
 

@@ -22,7 +22,7 @@ OPTIONS = (
 
 def test_a_run_is_the_same_over_gloo(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model", sharpness=3.0)
-    found = {}
+    by_transport = {}
     for transport in ("objects", "gloo"):
         run = Run(tmp_path, transport, f"model.path={model}", f"learner.transport={transport}", *OPTIONS)
         try:
@@ -32,5 +32,5 @@ def test_a_run_is_the_same_over_gloo(tmp_path: Path) -> None:
         assert "broke off" not in run.output
         rows, generated = run.folder.training_info(), run.folder.rollout_info()
         assert len(rows) == 20 and all(row["mismatch/max_ratio"] < 1 + 1e-4 for row in generated)
-        found[transport] = results(rows)
-    assert found["gloo"] == found["objects"]
+        by_transport[transport] = results(rows)
+    assert by_transport["gloo"] == by_transport["objects"]

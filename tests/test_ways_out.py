@@ -22,13 +22,13 @@ from reward_servers.serving.http import http_app
 from reward_servers.settings import Part, Sandbox
 from reward_servers.user_rewards.sandbox import SandboxedServer
 from services import cli
-from services.report.report import write_report
 from services.runs.folder import RunFolder
 from services.runs.mirror import Mirror
-from services.tracking.console import Console, LiveConsole
-from services.tracking.run_log import close_log, log_to
-from services.tracking.settings import TrackingSettings
-from services.tracking.tracker import Tracker
+from services.runs.report.report import write_report
+from services.runs.tracking.console import Console, LiveConsole
+from services.runs.tracking.run_log import close_log, log_to
+from services.runs.tracking.settings import TrackingSettings
+from services.runs.tracking.tracker import Tracker
 
 OPTION, VARIABLE, PASSWORD = "q7-Zebra.crossing+11", "hf_Yellow0submarine", "w'ord/of*9"
 SECRETS = (OPTION, VARIABLE, PASSWORD)
@@ -48,12 +48,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     remember_in(CONFIG)
 
 
-def has_none(said: str | bytes) -> bool:
+def has_none(output: str | bytes) -> bool:
     """Fails where a secret is in it; whether one was hidden."""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output
     for secret in {*SECRETS, *(json.dumps(secret)[1:-1] for secret in SECRETS)}:
-        before, found, after = text.partition(secret)
-        assert not found, f"…{before[-100:]}[HERE: {found}]{after[:100]}…"
+        before, hit, after = text.partition(secret)
+        assert not hit, f"…{before[-100:]}[HERE: {hit}]{after[:100]}…"
     return "***" in text
 
 
@@ -127,8 +127,8 @@ def test_every_command(
 def test_what_was_typed_is_known_before_anything_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     typed = ["train", "model.path=x", "x.password=Xanthic-0123456789", "seed=Xanthic-0123456789"]
     assert cli.main(typed) == 2
-    told = capsys.readouterr().err
-    assert "Xanthic" not in told and "seed: got '***'" in told
+    err = capsys.readouterr().err
+    assert "Xanthic" not in err and "seed: got '***'" in err
 
 
 def test_an_imports_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +188,7 @@ def test_the_log(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         console.note(LEAK)
         console.warn(LEAK)
-        logging.getLogger("services.tracking.mlflow_run").warning("of ours: %s", LEAK)
+        logging.getLogger("services.runs.tracking.mlflow_run").warning("of ours: %s", LEAK)
         logging.getLogger("some_library").info("too little")
         try:
             raise OSError(LEAK)
@@ -208,7 +208,7 @@ def test_the_log(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
         ["WARNING", "notes:"],
         ["INFO", "notes:"],
         ["WARNING", "notes:"],
-        ["WARNING", "services.tracking.mlflow_run:"],
+        ["WARNING", "services.runs.tracking.mlflow_run:"],
         ["WARNING", "some_library:"],
         ["WARNING", "py.warnings:"],
         ["ERROR", "root:"],
@@ -231,10 +231,10 @@ def test_mlflow(folder: RunFolder, tmp_path: Path) -> None:
     assert tracker.run_id
     tracker.finish()
     assert tracker.num_failures == 0
-    found = files_of(tmp_path / "tracked")
-    for content in found.values():
+    tracked = files_of(tmp_path / "tracked")
+    for content in tracked.values():
         has_none(content)
-    assert sum("artifacts" in name for name in found) == 3 and b"short" not in found["mlflow.db"]
+    assert sum("artifacts" in name for name in tracked) == 3 and b"short" not in tracked["mlflow.db"]
 
 
 # Rewards: their answers in the cluster, in a sandbox and over HTTP
@@ -310,19 +310,19 @@ def test_serves_answers() -> None:
 
 
 def test_metrics_for_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from services.tracking import prometheus
+    from services.runs.tracking import prometheus
 
-    told: list[dict[str, str]] = []
+    tags_set: list[dict[str, str]] = []
 
     class Gauge:
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
         def set_default_tags(self, tags: dict[str, str]) -> None:
-            told.append(tags)
+            tags_set.append(tags)
 
     monkeypatch.setattr(prometheus, "Gauge", Gauge)
     prometheus.RunMetrics(f"run-{OPTION}", 3)
-    assert told[0] == {"run": "run-***"}
+    assert tags_set[0] == {"run": "run-***"}
 
 
 @pytest.fixture(autouse=True)

@@ -29,13 +29,13 @@ HERE = "tests.test_ways_out_of_actors"
 
 def leak(where: str, secret: str = VARIABLE) -> str:
     """Say it in every way that a process has; returns it, to be raised."""
-    said = f"{where}: refused {secret}"
-    print(f"{said} (printed)", flush=True)
-    print(f"{said} (on standard error)", file=sys.stderr, flush=True)
-    logging.getLogger("some_library").warning("%s (logged)", said)
-    logging.getLogger("ray.serve").error("%s (logged by Serve)", said)
-    warnings.warn(f"{said} (warned)", stacklevel=1)
-    return said
+    message = f"{where}: refused {secret}"
+    print(f"{message} (printed)", flush=True)
+    print(f"{message} (on standard error)", file=sys.stderr, flush=True)
+    logging.getLogger("some_library").warning("%s (logged)", message)
+    logging.getLogger("ray.serve").error("%s (logged by Serve)", message)
+    warnings.warn(f"{message} (warned)", stacklevel=1)
+    return message
 
 
 class Leaky:
@@ -125,10 +125,10 @@ def session() -> Iterator[Path]:
 def raised_by(call: Callable[[], Any], kind: type[Exception]) -> str:
     with pytest.raises(kind) as raised:
         call()
-    said = f"{raised.value!r} {raised.value} {raised.value.__cause__!r}"
-    assert OPTION not in said and VARIABLE not in said
-    assert "***" in said
-    return said
+    message = f"{raised.value!r} {raised.value} {raised.value.__cause__!r}"
+    assert OPTION not in message and VARIABLE not in message
+    assert "***" in message
+    return message
 
 
 def test_no_actor_lets_a_secret_out(session: Path) -> None:
@@ -152,7 +152,7 @@ def _learners() -> None:
 def _workers() -> None:
     import ray
 
-    from rollout_workers.processes import RolloutWorkerProcess
+    from rollout_workers.fleet.processes import RolloutWorkerProcess
 
     actor = ray.remote(RolloutWorkerProcess).remote("none", "none", None, f"{HERE}:Engine", RolloutSettings())
     raised_by(lambda: ray.get(actor.ready.remote(), timeout=PATIENCE_S), RunError)
@@ -210,9 +210,9 @@ def _in_files(session: Path) -> None:
     texts = {str(path): path.read_bytes() for path in files}
     for secret in (OPTION.encode(), VARIABLE.encode()):
         assert [name for name, text in texts.items() if secret in text] == []
-    said = b"".join(texts.values())
+    logged = b"".join(texts.values())
     for where in ("learner", "engine", "environment"):
         for way in ("printed", "on standard error", "warned"):
-            assert f"{where}: refused *** ({way})".encode() in said, (where, way)
+            assert f"{where}: refused *** ({way})".encode() in logged, (where, way)
     for where in ("reward", "metric", "constructor"):  # of whose prints Serve keeps errors alone
-        assert f"{where}: refused *** (logged by Serve)".encode() in said
+        assert f"{where}: refused *** (logged by Serve)".encode() in logged

@@ -16,15 +16,15 @@ def names_in(annotation: ast.expr | None) -> set[str]:
     """Return every name in an annotation, also in a quoted one, and the last part of a dotted one."""
     if annotation is None:
         return set()
-    found = set()
+    names = set()
     for node in ast.walk(annotation):
         if isinstance(node, ast.Name):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= names_in(ast.parse(node.value, mode="eval").body)
-    return found
+            names |= names_in(ast.parse(node.value, mode="eval").body)
+    return names
 
 
 def takers(source: str) -> Iterator[str]:
@@ -34,14 +34,16 @@ def takers(source: str) -> Iterator[str]:
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            given += [each for each in (node.args.vararg, node.args.kwarg) if each]
-            annotations = [each.annotation for each in given]
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            arguments += [argument for argument in (node.args.vararg, node.args.kwarg) if argument]
+            annotations = [argument.annotation for argument in arguments]
         elif isinstance(node, ast.ClassDef):
-            annotations = [each.annotation for each in node.body if isinstance(each, ast.AnnAssign)]
+            annotations = [
+                node_field.annotation for node_field in node.body if isinstance(node_field, ast.AnnAssign)
+            ]
         else:
             continue
-        if any(names_in(each) & WHOLE for each in annotations):
+        if any(names_in(annotation) & WHOLE for annotation in annotations):
             yield node.name
 
 
@@ -65,13 +67,13 @@ def test_a_part_a_result_and_a_variable_are_not_found(source: str) -> None:
 
 
 def test_few_signatures_take_the_whole_runs_settings() -> None:
-    found = [
+    takers_named = [
         f"{path.relative_to(ROOT)}: {name}"
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
         for name in takers(path.read_text())
     ]
-    assert 0 < len(found) <= MOST, "\n".join(found)
+    assert 0 < len(takers_named) <= MOST, "\n".join(takers_named)
 
 
 def test_the_settings_have_no_other_name() -> None:

@@ -12,21 +12,21 @@ from contracts.errors import InputError
 from contracts.rollout import Prompt
 from contracts.settings import Settings, build
 from contracts.whole_texts import expect_whole, lines_of
-from reward_servers.rewards.tfidf_diversity import inverse_frequencies
+from reward_servers.graders.tfidf_diversity import inverse_frequencies
 from reward_servers.text.reference_file import read_reference_sets
 from services import cli
-from services.annotated.responses import ResponseData, read_responses
 from services.config.settings import RunSettings
-from services.crowdsourcing.texts import read_texts as read_crowd
-from services.generation.prompt_rows import rows_of_file
-from services.grading.sample_files import read_samples
-from services.pairwise.texts import read_pairs
-from services.reward_training.data import RewardData, read_split
-from services.sources.prompts import prompts_of
-from services.tasks.base import Split
-from services.tasks.files import from_files
-from services.tasks.knowledge_dialogue import read_conversations
-from services.tasks.rows import read_checked
+from services.data.annotated.responses import ResponseData, read_responses
+from services.data.tasks.base import Split
+from services.data.tasks.files import from_files
+from services.data.tasks.knowledge_dialogue import read_conversations
+from services.data.tasks.rows import read_checked
+from services.inference.generation.prompt_rows import rows_of_file
+from services.inference.grading.sample_files import read_samples
+from services.studies.crowdsourcing.texts import read_texts as read_crowd
+from services.studies.pairwise.texts import read_pairs
+from services.training.reward_training.data import RewardData, read_split
+from services.training.sources.prompts import prompts_of
 
 HALF = "a\ud83d b"
 
@@ -39,11 +39,11 @@ def lines(path: Path, row: dict[str, Any], number: int = 3) -> Path:
     return path
 
 
-def refused(read: Callable[[], Any], *said: str) -> None:
+def refused(read: Callable[[], Any], *messages: str) -> None:
     with pytest.raises(InputError, match=r"half of a surrogate pair, \\ud83d, at character 2") as raised:
         read()
-    for each in said:
-        assert each in str(raised.value)
+    for message in messages:
+        assert message in str(raised.value)
 
 
 def test_a_tasks_files(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_tasks_files(tmp_path: Path) -> None:
 
 def test_behind_the_rows_that_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which `datasets` reads: its message has no file."""
-    monkeypatch.setattr("services.tasks.files.ROWS_READ_AHEAD", 2)
+    monkeypatch.setattr("services.data.tasks.files.ROWS_READ_AHEAD", 2)
     file = lines(tmp_path / "train.jsonl", {"prompt": HALF}, number=30)
     refused(lambda: from_files(str(file), "train", ["prompt"]), f"{file}, line 30")
 
@@ -123,8 +123,8 @@ class Halves(Settings):
 @pytest.mark.parametrize("where", ["text", "references"])
 def test_a_users_own_task(where: str) -> None:
     task = {"name": "tests.test_whole_texts:Halves", "where": where}
-    given = {"algorithm": "ppo", "task": task, "model": {"path": "x"}, "reward": "length"}
-    settings = build(RunSettings, given, where="")
+    tree = {"algorithm": "ppo", "task": task, "model": {"path": "x"}, "reward": "length"}
+    settings = build(RunSettings, tree, where="")
     refused(lambda: prompts_of(settings.task, settings.task_name, "train"), "prompts('train'): prompt mine/1")
 
 

@@ -53,9 +53,9 @@ def whetstone(folder: Path, *arguments: str) -> str:
 
 
 def test_ones_own_module_and_its_helper_are_found_and_named_folders_stay_hidden(hostile: Path) -> None:
-    own = find("reward", REWARD, {})
+    kind = find("reward", REWARD, {})
 
-    assert own().score([Sample(text="a a b c")]) == [0.75]
+    assert kind().score([Sample(text="a a b c")]) == [0.75]
     assert str(hostile) not in sys.path
     assert importlib.import_module("json").__file__ != str(hostile / "json" / "__init__.py")
     assert importlib.util.find_spec("wandb") is None or "site-packages" in str(
@@ -170,11 +170,11 @@ def test_a_job_of_this_folder_keeps_it_off_the_path(hostile: Path) -> None:
 def test_a_process_is_told_of_the_folder_of_its_command(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = working_folder.variable()
+    variables = working_folder.variable()
     monkeypatch.chdir(tmp_path)
     assert working_folder.working_folder() == str(tmp_path)
 
-    monkeypatch.setenv(*next(iter(told.items())))
+    monkeypatch.setenv(*next(iter(variables.items())))
     assert working_folder.working_folder() == os.fspath(hostile)
     assert find("reward", REWARD, {}).__name__ == "Variety"
 

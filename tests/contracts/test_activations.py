@@ -20,7 +20,7 @@ def tiny(activation: str) -> GPT2LMHeadModel:
 
 @pytest.mark.parametrize("activation", NAMES)
 def test_logits_and_gradients_stay(activation: str) -> None:
-    tokens, found = torch.arange(12)[None], []
+    tokens, outcomes = torch.arange(12)[None], []
     for fused in (False, True):
         model = tiny(activation)
         if fused:
@@ -28,8 +28,8 @@ def test_logits_and_gradients_stay(activation: str) -> None:
             assert all(isinstance(block.mlp.act, GELUTanh) for block in model.transformer.h)
         logits = model(tokens).logits
         logits.square().sum().backward()
-        found.append((logits, model.transformer.h[0].mlp.c_fc.weight.grad))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-8, atol=1e-10)
+        outcomes.append((logits, model.transformer.h[0].mlp.c_fc.weight.grad))
+    torch.testing.assert_close(outcomes[0], outcomes[1], rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])

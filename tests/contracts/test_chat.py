@@ -32,8 +32,8 @@ THREE = [
 
 
 def expected(its: Any, talk: list[dict[str, str]], **options: Any) -> tuple[int, ...]:
-    asked = its.apply_chat_template(talk, add_generation_prompt=True, return_dict=False, **options)
-    return tuple(asked)
+    tokens = its.apply_chat_template(talk, add_generation_prompt=True, return_dict=False, **options)
+    return tuple(tokens)
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -62,8 +62,8 @@ def test_options_and_a_template_of_ones_own_are_used() -> None:
     assert quick.tokens(THREE) == expected(smol, THREE, enable_thinking=False)
     answered = quick.tokens(ONE) + quick.answer("It is seven.")
     assert smol.decode(answered + quick.closing(answered) + quick.turn([THREE[2]])) == quick.text(THREE[:3])
-    own = Chat(its, ChatForm(template="{{ messages[0].content }}!"))
-    assert own.text(ONE) == "What is three and four ?!"
+    chat = Chat(its, ChatForm(template="{{ messages[0].content }}!"))
+    assert chat.text(ONE) == "What is three and four ?!"
 
 
 @pytest.mark.parametrize("name", ["refuses_system", "gemma"])
@@ -106,9 +106,9 @@ def test_turns_in_pieces_are_the_conversation_in_one(name: str) -> None:
     chat = Chat(its, ChatForm())
     opening = "<|channel|>final<|message|>" if "<|channel|>" in TEXTS[name] else ""
     tokens = chat.tokens(ONE)
-    for answer, asked in ((THREE[1], THREE[2]), (THREE[3], THREE[4])):
+    for answer, question in ((THREE[1], THREE[2]), (THREE[3], THREE[4])):
         drawn = chat.encode(opening + answer["content"]) + chat.encode(chat._ends.closing)[:1]
-        tokens += drawn + chat.closing(drawn) + chat.turn([asked])
+        tokens += drawn + chat.closing(drawn) + chat.turn([question])
     whole = chat.text(THREE)
     if whole.startswith(chat.text(ONE) + opening + THREE[1]["content"]):
         assert tokens == expected(its, THREE)
@@ -132,13 +132,13 @@ def test_an_answer_that_ended_for_good_is_not_ended_twice() -> None:
 def test_channels_become_thinking_and_content() -> None:
     its = chat_tokenizer(ENDS_OTHERWISE)
     chat = Chat(its, ChatForm())
-    said = (
+    text = (
         "<|channel|>analysis<|message|>3 + 4<|end|><|start|>assistant<|channel|>final<|message|>7<|return|>"
     )
-    assert chat.message(chat.encode(said)) == {"role": "assistant", "content": "7", "thinking": "3 + 4"}
+    assert chat.message(chat.encode(text)) == {"role": "assistant", "content": "7", "thinking": "3 + 4"}
     plain = Chat(chat_tokenizer(STRIPS_REASONING), ChatForm())
-    said = "<think>\n3 + 4\n</think>\n\n7"
-    assert plain.message(plain.encode(said + "<|stop|>")) == {"role": "assistant", "content": said}
+    text = "<think>\n3 + 4\n</think>\n\n7"
+    assert plain.message(plain.encode(text + "<|stop|>")) == {"role": "assistant", "content": text}
 
 
 def test_an_answer_is_written_as_the_template_writes_the_last_one() -> None:
@@ -159,13 +159,13 @@ def test_a_date_stays_as_it_was_asked_for() -> None:
 
 
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    for given, told in (
+    for options, message in (
         ({"template": "none", "system": "Be brief."}, "template=none with system"),
-        ({"options": {"messages": []}}, "'messages' is given by the run itself"),
+        ({"options": {"messages": []}}, "'messages' is set by the run itself"),
         ({"date": "yesterday"}, "yesterday"),
     ):
-        with pytest.raises(ValueError, match=told):
-            ChatSettings.model_validate(given)
+        with pytest.raises(ValueError, match=message):
+            ChatSettings.model_validate(options)
     with pytest.raises(InputError, match="can't be read: No such file"):
         ChatSettings(template=str(tmp_path / "none.jinja")).form()
     (tmp_path / "own.jinja").write_text("{{ messages[0].content }}")

@@ -1,4 +1,4 @@
-"""Answers behind their prompts, as templates write them: thoughts, calls, ends, and what is refused."""
+"""Answers behind their prompts in chat templates: thoughts, calls, ends and refusals."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from benchmarks import templates
-from benchmarks.templates import ANSWER, ASKED, CALLS, EQUAL, INSIDE, NEXT, PLAIN, REASONS, RESULT, THINKS
+from benchmarks.studies import templates
+from benchmarks.studies.templates import (
+    ANSWER,
+    ASKED,
+    CALLS,
+    EQUAL,
+    INSIDE,
+    NEXT,
+    PLAIN,
+    REASONS,
+    RESULT,
+    THINKS,
+)
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.conversations.messages import RESPONSE, conversation, spoken
@@ -112,8 +123,8 @@ def prompt(*messages: dict[str, Any], **meta: Any) -> Prompt:
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"other roles"}))
 def test_each_kind_of_answer_is_as_the_template_writes_it_or_refused(name: str) -> None:
-    found = [templates.outcome(model(name), *talk).partition(":")[0] for talk in templates.TALKS.values()]
-    assert tuple(found) == EXPECTED[name]
+    outcomes = [templates.outcome(model(name), *talk).partition(":")[0] for talk in templates.TALKS.values()]
+    assert tuple(outcomes) == EXPECTED[name]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -125,9 +136,9 @@ def test_the_answer_to_a_prompt_that_opens_its_thought_has_one_thought() -> None
     its = model("opens")
     read = its.chat().of_prompt(prompt(ASKED))
     for message in (THINKS, REASONS):
-        said = its.chat().answer_to(prompt(ASKED, **{RESPONSE: message}), spoken(message))
+        tokens = its.chat().answer_to(prompt(ASKED, **{RESPONSE: message}), spoken(message))
         whole = "<think>\nThree and four make seven.\n</think>\n\nIt is seven.<|im_end|>"
-        assert its.tokenizer.decode(read + said).endswith(f"<|start|>assistant\n{whole}")
+        assert its.tokenizer.decode(read + tokens).endswith(f"<|start|>assistant\n{whole}")
     with pytest.raises(InputError, match=r"response to prompt 7: the prompt ends in '<think>', .*has none"):
         its.chat().answer_to(prompt(ASKED), ANSWER)
 
@@ -137,16 +148,16 @@ def test_a_refusal_names_the_option_that_helps() -> None:
     with pytest.raises(InputError, match=r"empty thought, .*: model\.chat\.options\.thinking=true lets"):
         its.chat().answer_to(prompt(ASKED), THINKS["content"])
     thinks = Chat(its.tokenizer, ChatForm(ends=its.stops, options={"thinking": True}))
-    said = its.tokenizer.decode(thinks.answer_to(prompt(ASKED), THINKS["content"]))
-    assert said == "Three and four make seven.\n</think>\n\nIt is seven.<|im_end|>"
+    text = its.tokenizer.decode(thinks.answer_to(prompt(ASKED), THINKS["content"]))
+    assert text == "Three and four make seven.\n</think>\n\nIt is seven.<|im_end|>"
 
 
 def test_reasoning_without_a_place_is_refused_in_prompts_and_answers() -> None:
     chat = model("verbatim").chat()
-    for asked, message in (((ASKED,), REASONS), ((ASKED, REASONS, NEXT), PLAIN)):
+    for messages, message in (((ASKED,), REASONS), ((ASKED, REASONS, NEXT), PLAIN)):
         with pytest.raises(InputError, match="prompt 7: message 2 has 'reasoning_content', for which"):
-            chat.of_prompt(prompt(*asked))
-            chat.answer_to(prompt(*asked, **{RESPONSE: message}), spoken(message))
+            chat.of_prompt(prompt(*messages))
+            chat.answer_to(prompt(*messages, **{RESPONSE: message}), spoken(message))
 
 
 def test_a_message_that_the_template_leaves_out_is_named() -> None:
@@ -205,9 +216,9 @@ def published() -> list[Path]:
 
 @pytest.mark.parametrize("file", published(), ids=lambda file: file.stem)
 def test_published_templates_write_what_transformers_renders(file: Path) -> None:
-    found = templates.row(templates.model_of(file.stem, file.read_text(encoding="utf-8")))
-    assert not {cell for cell in found.values() if ":" not in cell} - {*templates.OUTCOMES, found["end"]}
-    assert found["end"].startswith("`")
+    row = templates.row(templates.model_of(file.stem, file.read_text(encoding="utf-8")))
+    assert not {cell for cell in row.values() if ":" not in cell} - {*templates.OUTCOMES, row["end"]}
+    assert row["end"].startswith("`")
 
 
 REAL = [
@@ -229,18 +240,18 @@ def test_real_tokenizers_give_the_tokens_of_the_whole_text(
     its.chat_template = (SHARED / f"templates/{template}.jinja").read_text(encoding="utf-8")
     chat = Chat(its, ChatForm(ends=tuple(its.convert_tokens_to_ids(list(stops)))))
     whole = its.apply_chat_template([ASKED, answer], tokenize=True, return_dict=False)
-    read, said = chat.of_prompt(prompt(ASKED)), chat.answer_to(prompt(ASKED), answer["content"])
+    read, written = chat.of_prompt(prompt(ASKED)), chat.answer_to(prompt(ASKED), answer["content"])
     assert read == tuple(
         its.apply_chat_template([ASKED], tokenize=True, add_generation_prompt=True, return_dict=False)
     )
-    assert read + said == tuple(whole[: len(read + said)])
-    assert its.convert_ids_to_tokens(said[-1]) == stops[0]
-    assert not its.decode(whole[len(read + said) :], skip_special_tokens=True).strip()
+    assert read + written == tuple(whole[: len(read + written)])
+    assert its.convert_ids_to_tokens(written[-1]) == stops[0]
+    assert not its.decode(whole[len(read + written) :], skip_special_tokens=True).strip()
     later = its.apply_chat_template(
         [ASKED, answer, NEXT], tokenize=True, add_generation_prompt=True, return_dict=False
     )
-    if tuple(later[: len(read + said)]) == read + said:  # the template keeps what it wrote before
-        assert said + chat.following(said, chat.turn([NEXT])) == tuple(later[len(read) :])
+    if tuple(later[: len(read + written)]) == read + written:  # the template keeps what it wrote before
+        assert written + chat.following(written, chat.turn([NEXT])) == tuple(later[len(read) :])
 
 
 def test_calls_of_other_formats_become_an_assistants() -> None:
@@ -248,27 +259,27 @@ def test_calls_of_other_formats_become_an_assistants() -> None:
     for names in (("from", "value"), ("role", "content")):
         for role, result in (("function_call", "observation"), ("tool_call", "tool_response")):
             talk = [
-                dict(zip(names, each, strict=True))
-                for each in (("user", "Rome?"), (role, call), (result, "21"), ("assistant", "21 degrees."))
+                dict(zip(names, pair, strict=True))
+                for pair in (("user", "Rome?"), (role, call), (result, "21"), ("assistant", "21 degrees."))
             ]
-            asked, called, found, answer = conversation(talk, "here")
+            question, called, tool_reply, answer = conversation(talk, "here")
             function = {"name": "get_weather", "arguments": {"city": "Rome"}}
             assert called["tool_calls"] == [{"id": "call00001", "type": "function", "function": function}]
             assert (called["role"], called["content"]) == ("assistant", None)
-            assert (found["role"], found["tool_call_id"], found["name"]) == (
+            assert (tool_reply["role"], tool_reply["tool_call_id"], tool_reply["name"]) == (
                 "tool",
                 "call00001",
                 "get_weather",
             )
-            assert (asked["role"], answer["content"]) == ("user", "21 degrees.")
+            assert (question["role"], answer["content"]) == ("user", "21 degrees.")
 
 
 def test_a_call_behind_an_assistants_words_or_another_call_is_one_turn() -> None:
-    said = {"from": "gpt", "value": "Let me look."}
+    words = {"from": "gpt", "value": "Let me look."}
     calls = [{"from": "function_call", "value": json.dumps({"name": name, "arguments": {}})} for name in "ab"]
-    (found,) = conversation([said, *calls], "here")
-    assert found["content"] == "Let me look."
-    assert [(call["id"], call["function"]["name"]) for call in found["tool_calls"]] == [
+    (turn,) = conversation([words, *calls], "here")
+    assert turn["content"] == "Let me look."
+    assert [(call["id"], call["function"]["name"]) for call in turn["tool_calls"]] == [
         ("call00001", "a"),
         ("call00002", "b"),
     ]

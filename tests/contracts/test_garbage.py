@@ -1,4 +1,4 @@
-"""Garbage collection pauses while a process starts, and leaves what it made alone."""
+"""Garbage collection pauses while a process starts, and ignores the start's objects."""
 
 import gc
 import weakref

@@ -54,8 +54,8 @@ def test_a_record_comes_out_as_it_went_in(record: Any) -> None:
 
 def test_a_rollouts_error_crosses_too() -> None:
     failed = Rollout(9, 4, PROMPT, (), FinishReason.FAILED, error=InputError("no such game"))
-    found = pickle.loads(pickle.dumps(failed)).error
-    assert type(found) is InputError and str(found) == "no such game"
+    error = pickle.loads(pickle.dumps(failed)).error
+    assert type(error) is InputError and str(error) == "no such game"
 
 
 def test_a_subclass_keeps_what_it_adds() -> None:

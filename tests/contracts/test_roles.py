@@ -1,4 +1,4 @@
-"""Roles of one policy in an episode become rollouts of their own, with groups of their own."""
+"""Roles of one policy in an episode become separate rollouts with separate groups."""
 
 import pickle
 

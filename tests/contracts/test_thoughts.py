@@ -32,17 +32,17 @@ PLAIN = st.text(st.sampled_from("abc 12\n.<>[]|/"), max_size=20)
 
 
 @pytest.mark.parametrize(("opens", "closes"), MARKS)
-@given(thought=PLAIN, said=PLAIN)
-def test_a_thought_goes_with_its_marks(opens: str, closes: str, thought: str, said: str) -> None:
-    assert behind_thought(f"{opens}\n{thought}{closes}{said}") == said
-    assert behind_thought(f"\n{thought}{closes}{said}") == said  # the template opened it
+@given(thought=PLAIN, answer=PLAIN)
+def test_a_thought_goes_with_its_marks(opens: str, closes: str, thought: str, answer: str) -> None:
+    assert behind_thought(f"{opens}\n{thought}{closes}{answer}") == answer
+    assert behind_thought(f"\n{thought}{closes}{answer}") == answer  # the template opened it
     assert behind_thought(f"{opens}\n{thought}") is None
     assert behind_thought(f"\n{thought}", opened=True) is None
 
 
 @given(PLAIN)
-def test_a_text_without_marks_stays_as_it_is(said: str) -> None:
-    assert behind_thought(said) == said
+def test_a_text_without_marks_stays_as_it_is(text: str) -> None:
+    assert behind_thought(text) == text
 
 
 def test_all_thoughts_go_and_what_is_said_between_them_stays() -> None:

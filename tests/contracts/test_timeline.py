@@ -1,4 +1,4 @@
-"""A process's timeline: what is kept, in which lane, and that nothing is kept where it is off."""
+"""A process's timeline: its entries and lanes, and no entries while it is off."""
 
 import threading
 import time
@@ -31,9 +31,9 @@ def test_a_timeline_that_is_off_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_an_actor_keeps_spans_where_its_run_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "_kept", None)
     timeline.switch_on()
-    given = timeline.variable()
+    variables = timeline.variable()
     monkeypatch.setattr(timeline, "_kept", None)  # as in the actor's process
-    for name, value in given.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     timeline.switch_on_where_asked()
     (start,) = timeline.drain()
@@ -62,7 +62,7 @@ def test_a_span_has_its_thread_its_begin_and_its_time() -> None:
 def test_a_span_that_ends_in_an_error_is_kept() -> None:
     with pytest.raises(ZeroDivisionError), timeline.span("update"):
         _ = 1 / 0
-    assert [each.name for each in timeline.drain()] == ["update"]
+    assert [span.name for span in timeline.drain()] == ["update"]
 
 
 @pytest.mark.usefixtures("switched_on")
@@ -74,7 +74,7 @@ def test_spans_beside_one_another_have_lanes_of_their_own_and_use_them_again() -
             pass
     with timeline.span_beside("d", "calls"):
         pass
-    lanes = {each.name: each.lane for each in timeline.drain()}
+    lanes = {span.name: span.lane for span in timeline.drain()}
     assert lanes == {"a": "calls 1", "b": "calls 2", "c": "calls 2", "d": "calls 1"}
 
 

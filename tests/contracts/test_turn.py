@@ -1,4 +1,4 @@
-"""Turns that crossed a process: nothing is lost, and what is only passed on is not laid out."""
+"""Turns that crossed a process lose nothing, and turns that are only forwarded stay packed."""
 
 import copy
 import pickle
@@ -62,12 +62,12 @@ def test_a_turn_that_is_passed_on_is_never_laid_out(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_new_turn_and_one_that_crossed_answer_alike() -> None:
-    for each in (TURN, crossed(TURN)):
-        assert (each.num_tokens, each.num_observed, each.oldest_and_newest) == (3, 2, (4, 5))
-        assert each.with_reward(1.0) == replace(TURN, reward=1.0)
-        assert all(tuple(each.array(name).tolist()) == getattr(TURN, name) for name in NUMBERS)
+    for record in (TURN, crossed(TURN)):
+        assert (record.num_tokens, record.num_observed, record.oldest_and_newest) == (3, 2, (4, 5))
+        assert record.with_reward(1.0) == replace(TURN, reward=1.0)
+        assert all(tuple(record.array(name).tolist()) == getattr(TURN, name) for name in NUMBERS)
         with pytest.raises(AttributeError, match="a turn has no 'token'"):
-            _ = each.token  # type: ignore[attr-defined]
+            _ = record.token  # type: ignore[attr-defined]
 
 
 def test_tokens_take_two_bytes_and_an_engines_logprobs_four() -> None:
@@ -76,4 +76,5 @@ def test_tokens_take_two_bytes_and_an_engines_logprobs_four() -> None:
     logprobs = tuple(chance.random(8192, dtype=np.float32).tolist())
     sent = Turn((), tokens, "", logprobs, (3,) * 8192)
     assert len(pickle.dumps(sent)) < 6 * 8192 + 300
-    assert [packed.packed(each)[0] for each in (tokens, logprobs, sent.weight_versions)] == ["H", "f", "="]
+    kinds = [packed.packed(numbers)[0] for numbers in (tokens, logprobs, sent.weight_versions)]
+    assert kinds == ["H", "f", "="]

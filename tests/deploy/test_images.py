@@ -14,15 +14,15 @@ HADOLINT = Path(sys.executable).with_name("hadolint")
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
 def test_hadolint_finds_nothing(file: Path) -> None:
-    found = subprocess.run([HADOLINT, "--no-color", file], capture_output=True, text=True)
-    assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
+    linted = subprocess.run([HADOLINT, "--no-color", file], capture_output=True, text=True)
+    assert (linted.returncode, linted.stdout) == (0, ""), linted.stdout + linted.stderr
 
 
 def test_hadolint_would_find_something(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM python\nRUN pip install ray\nUSER root\n")
-    found = subprocess.run([HADOLINT, "--no-color", tmp_path / "Dockerfile"], capture_output=True, text=True)
-    assert found.returncode == 1
-    assert {"DL3006", "DL3013", "DL3002"} <= set(re.findall(r"DL\d+", found.stdout))
+    linted = subprocess.run([HADOLINT, "--no-color", tmp_path / "Dockerfile"], capture_output=True, text=True)
+    assert linted.returncode == 1
+    assert {"DL3006", "DL3013", "DL3002"} <= set(re.findall(r"DL\d+", linted.stdout))
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)

@@ -107,7 +107,11 @@ def test_all_files_name_the_same_pythons() -> None:
     pythons = re.findall(r"^PYTHONS := (.*)$", MAKEFILE, re.MULTILINE)[0].split()
     first, last = pythons[0], pythons[-1]
     assert project["project"]["requires-python"] == f">={first},<3.{int(last.split('.')[1]) + 1}"
-    named = [each.rpartition(" ")[2] for each in project["project"]["classifiers"] if ":: Python ::" in each]
+    named = [
+        classifier.rpartition(" ")[2]
+        for classifier in project["project"]["classifiers"]
+        if ":: Python ::" in classifier
+    ]
     assert named == pythons
     assert project["tool"]["mypy"]["python_version"] == first
     assert project["tool"]["ruff"]["target-version"] == f"py{first.replace('.', '')}"

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes and Slurm: what they start is what this repository has, in images that agree.
+"""The manifests for Kubernetes and Slurm start this repository's commands in matching images.
 
 Where KubeRay's schemas lie beside the repository, the manifests are held against them.
 """
@@ -32,14 +32,14 @@ KINDS = {"rayjob": "rayjobs", "raycluster": "rayclusters", "rayservice": "rayser
 
 
 def manifest(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((KUBERAY / f"{name}.yaml").read_text())
-    return found
+    fields: dict[str, Any] = yaml.safe_load((KUBERAY / f"{name}.yaml").read_text())
+    return fields
 
 
 def cluster(name: str) -> dict[str, Any]:
     spec = manifest(name)["spec"]
-    found: dict[str, Any] = spec.get("rayClusterSpec", spec.get("rayClusterConfig", spec))
-    return found
+    ray_cluster: dict[str, Any] = spec.get("rayClusterSpec", spec.get("rayClusterConfig", spec))
+    return ray_cluster
 
 
 def groups(name: str) -> Iterator[dict[str, Any]]:
@@ -55,13 +55,13 @@ def containers(name: str) -> Iterator[dict[str, Any]]:
 def closed(schema: Any) -> Any:
     """The schema, refusing keys that it does not name; as published it lets any through."""
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [closed(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: closed(value) for key, value in schema.items()}
+    fields = {key: closed(value) for key, value in schema.items()}
     if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
-        found.setdefault("additionalProperties", False)
-    return found
+        fields.setdefault("additionalProperties", False)
+    return fields
 
 
 @pytest.mark.skipif(not SCHEMAS.is_dir(), reason="KubeRay's schemas are not beside the repository")
@@ -92,9 +92,9 @@ def test_clusters_ask_for_a_token_and_grow_within_their_bounds(name: str) -> Non
     for group in cluster(name)["workerGroupSpecs"]:
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
     assert any(group["minReplicas"] < group["maxReplicas"] for group in cluster(name)["workerGroupSpecs"])
-    asked = [container["resources"]["limits"] for container in containers(name)]
-    assert any("nvidia.com/gpu" in limits for limits in asked)
-    assert [container["resources"]["requests"] for container in containers(name)] == asked
+    all_limits = [container["resources"]["limits"] for container in containers(name)]
+    assert any("nvidia.com/gpu" in limits for limits in all_limits)
+    assert [container["resources"]["requests"] for container in containers(name)] == all_limits
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from services.tracking.prometheus import names
+from services.runs.tracking.prometheus import names
 
 MONITORING = Path(__file__).parents[2] / "deploy/monitoring"
 DASHBOARD = json.loads((MONITORING / "dashboard.json").read_text())

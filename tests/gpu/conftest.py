@@ -1,9 +1,11 @@
-"""A GPU, or no test; and a small model with clear opinions whose heads are as large as those of real ones."""
+"""A GPU, or no test; and a small, confident model with heads as large as in real models."""
 
 from pathlib import Path
 
 import pytest
 import torch
+
+from services.models.new_tokenizer import word_tokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,10 +18,7 @@ def gpu() -> torch.device:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Qwen2 of two layers, width 128, heads of 64, and 64 tokens, of which none is special."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+    from transformers import AutoModelForCausalLM, Qwen2Config
 
     folder = tmp_path_factory.mktemp("model")
     config = Qwen2Config(
@@ -37,7 +36,5 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     torch.manual_seed(5)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    words = Tokenizer(WordLevel({f"w{i}": i for i in range(64)}, unk_token="w0"))
-    words.pre_tokenizer = Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w0").save_pretrained(folder)
+    word_tokenizer((f"w{i}" for i in range(64)), "w0", eos_token="w0").save_pretrained(folder)
     return folder

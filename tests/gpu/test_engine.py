@@ -41,19 +41,19 @@ def requests(count: int = 16, max_tokens: int = 24, min_tokens: int = 0) -> list
 def test_what_it_writes_has_the_probabilities_of_its_model(engine: VLLMEngine, model: Path) -> None:
     lm = load_lm(model)
     load(engine, lm, next(versions))
-    asked = requests()
-    assert worst_difference(lm, asked, finish(engine, asked)) < ROUNDING
+    batch = requests()
+    assert worst_difference(lm, batch, finish(engine, batch)) < ROUNDING
 
 
 def test_new_weights_are_those_that_write(engine: VLLMEngine, model: Path) -> None:
     lm = load_lm(model)
     load(engine, lm, next(versions))
-    asked = requests()
-    before = finish(engine, asked)
+    batch = requests()
+    before = finish(engine, batch)
     perturb(lm, seed=1)
     load(engine, lm, next(versions))
-    assert worst_difference(lm, asked, before) > 3 * ROUNDING
-    assert worst_difference(lm, asked, finish(engine, asked)) < ROUNDING
+    assert worst_difference(lm, batch, before) > 3 * ROUNDING
+    assert worst_difference(lm, batch, finish(engine, batch)) < ROUNDING
 
 
 def test_asleep_it_leaves_its_memory_and_awake_it_is_the_same(engine: VLLMEngine, model: Path) -> None:
@@ -72,13 +72,13 @@ def test_each_token_carries_the_version_that_wrote_it(engine: VLLMEngine, model:
     assert not engine._engine.vllm_config.scheduler_config.async_scheduling
     lm, first, second = load_lm(model), next(versions), next(versions)
     load(engine, lm, first)
-    asked = requests(4, max_tokens=12, min_tokens=12)
-    for request in asked:
+    batch = requests(4, max_tokens=12, min_tokens=12)
+    for request in batch:
         engine.add(request)
     for _ in range(5):
         assert engine.step() == []
     written = {key: engine._tokens_so_far(active) for key, active in engine._active.items()}
     load(engine, lm, second)
     for generation in finish(engine).values():
-        told = written[str(generation.request_id)]
-        assert generation.versions == (first,) * told + (second,) * (len(generation.tokens) - told)
+        num_first = written[str(generation.request_id)]
+        assert generation.versions == (first,) * num_first + (second,) * (len(generation.tokens) - num_first)

@@ -1,17 +1,15 @@
 """One thread, so that sums have one order on a busy machine; each tiny model is made once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
 
 from tests.learner import seq2seq as encoder_decoders
 from tests.learner.tiny import CONFIGS, make_model
-
-settings.register_profile("unhurried", deadline=None)  # a busy machine keeps no deadlines
-settings.load_profile("unhurried")
+from tests.rollout_workers import generation
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -33,3 +31,9 @@ def seq2seq(tmp_path_factory: pytest.TempPathFactory) -> dict[encoder_decoders.N
     """The folder of each encoder-decoder."""
     make = encoder_decoders.make_model
     return {name: make(tmp_path_factory.mktemp(name), name) for name in encoder_decoders.NAMES}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[generation.Name], Path]:
+    """The folder of a model that engines know, made at its first use."""
+    return cache(lambda model: generation.make_model(tmp_path_factory.mktemp(model), model))

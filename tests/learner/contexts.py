@@ -7,14 +7,14 @@ import torch
 
 from contracts.rollout import Rollout, Sampling
 from learner.algorithms.base import Algorithm, Credit
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.functional.support import SamplingDistribution
 from learner.models.actor_critic import ActorCritic
 from learner.models.policy import Policy
-from learner.optimizer import build_optimizer
+from learner.optimization.optimizer import build_optimizer
+from learner.optimization.precision import Precision
 from learner.passes.sampling_distribution import repetition_rule
 from learner.passes.scoring import Models, score
-from learner.precision import Precision
 from learner.settings import LearnerSettings
 from learner.updates.context import UpdateContext
 

@@ -8,7 +8,7 @@ import torch
 from learner.algorithms.base import CreditInputs, LossInputs
 
 
-def loss_inputs(rows: Sequence[int], **given: Any) -> LossInputs:
+def loss_inputs(rows: Sequence[int], **fields: Any) -> LossInputs:
     """One token an entry of `rows`, the response it belongs to; by default ratios are 1 and all else is 0.
 
     Example: `loss_inputs([0, 0, 1], advantages_N=[1.0, 1.0, -1.0])`
@@ -26,7 +26,7 @@ def loss_inputs(rows: Sequence[int], **given: Any) -> LossInputs:
         "max_tokens": 10,
     }
     tensors = {
-        name: torch.tensor(value) if isinstance(value, list) else value for name, value in given.items()
+        name: torch.tensor(value) if isinstance(value, list) else value for name, value in fields.items()
     }
     return LossInputs(**(inputs | tensors))
 

@@ -25,7 +25,7 @@ ONLINE = [name for name in ALGORITHMS if algorithm_class(name).traits.online]
 GROUP = 4
 # Steps that are proportional to the gradients: Adam's usual eps makes whole steps of their rounding.
 PROPORTIONAL = OptimizerSettings(eps=1.0)
-LEARNING_RATES = {"dr_grpo": 0.6, "gspo": 1.0, "rloo": 0.6}  # of small gradients
+LEARNING_RATES = {"dr_grpo": 0.6, "dppo": 0.6, "gspo": 1.0, "rloo": 0.6}  # of small gradients
 TOP_K = Sampling(max_tokens=17, top_k=30)  # so that supports, too, are found by ranks
 
 
@@ -41,9 +41,11 @@ def algorithm_of(name: str) -> Algorithm:
     }
     if name == "a2c":
         del options["minibatch_size"]  # it makes one step
+    if name == "pass_at_k":
+        options |= {"k": 2, "pass_at": 0.0}  # of groups of four
     if name == "trpo":
         options["target_kl"] = 0.1  # a region wide enough for a step that can be seen
-    return kind(**{key: each for key, each in options.items() if key in kind.model_fields})  # type: ignore[no-any-return]
+    return kind(**{key: option for key, option in options.items() if key in kind.model_fields})  # type: ignore[no-any-return]
 
 
 def rollouts_for(seed: int) -> list[Rollout]:
@@ -97,9 +99,9 @@ class Rank:
         meeting = Rendezvous(self.rank, 2, f"file://{self.folder}/{what}-{name}")
         return make(self.folder, name, meeting, **settings)
 
-    def tell(self, file: str, told: Any) -> None:
+    def tell(self, file: str, message: Any) -> None:
         if self.rank == 0:
-            (self.folder / f"{file}.json").write_text(json.dumps(told))
+            (self.folder / f"{file}.json").write_text(json.dumps(message))
 
     def update_publish_and_resume(self, name: str) -> None:
         learner = self.learner(name, "first")
@@ -137,7 +139,7 @@ class Rank:
     def roots(self) -> None:
         """Say for each pass of a block whether it ran inside a call of the root."""
         learner, seen = self.learner("ppo", "roots"), list[bool]()
-        (root,) = (each for each in learner.ranks._roots if each.module is learner.pair)
+        (root,) = (root for root in learner.ranks._roots if root.module is learner.pair)
         assert isinstance(root, Root)
         state: Any = root._get_fsdp_state()  # type: ignore[attr-defined]
         for layer in learner.pair.lm.model.layers:

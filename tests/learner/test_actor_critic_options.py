@@ -16,8 +16,8 @@ LN2 = math.log(2)
 
 
 def gradient(output: torch.Tensor, of: torch.Tensor) -> list[float]:
-    (found,) = torch.autograd.grad(output.sum(), of)
-    return found.tolist()  # type: ignore[no-any-return]
+    (slope,) = torch.autograd.grad(output.sum(), of)
+    return slope.tolist()  # type: ignore[no-any-return]
 
 
 # A2C

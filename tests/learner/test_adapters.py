@@ -19,13 +19,13 @@ from learner.algorithms.classes import algorithm_class
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.trpo import TRPO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.functional.logprobs import Restriction
-from learner.kl_control import KLSettings
 from learner.learner import Learner
 from learner.models import merged_weights
 from learner.models.actor_critic import reference_of
 from learner.models.quantization import base_sizes
+from learner.optimization.kl_control import KLSettings
 from learner.settings import ModelSettings
 from tests.learner.adapted import KINDS, Kind, adapted_learner, adapted_pair, adapter, frozen, move, trained
 from tests.learner.seq2seq import single_turns
@@ -56,8 +56,8 @@ def both(models: dict[str, Path], seq2seq: dict[Any, Path]) -> dict[str, Path]:
 
 def logprobs(policy: Any, rollouts: Any = SINGLE) -> Tensor:
     with torch.no_grad():
-        found: Tensor = policy(whole(collate(rollouts)))
-    return found
+        values: Tensor = policy(whole(collate(rollouts)))
+    return values
 
 
 # The model beside its adapter
@@ -79,10 +79,10 @@ def test_without_its_adapter_the_model_is_the_base_to_the_last_bit(both: dict[st
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_takes_no_memory_and_the_mask_the_adapters(models: dict[str, Path], kind: Kind) -> None:
     learner = adapted_learner(models["llama"], NLPO(), kind)
-    own = {id(parameter) for parameter in learner.pair.parameters()}
+    policy_ids = {id(parameter) for parameter in learner.pair.parameters()}
     assert learner.reference is not None and learner.mask is not None
-    assert {id(parameter) for parameter in learner.reference.parameters()} <= own
-    added = [name for name, parameter in learner.mask.named_parameters() if id(parameter) not in own]
+    assert {id(parameter) for parameter in learner.reference.parameters()} <= policy_ids
+    added = [name for name, parameter in learner.mask.named_parameters() if id(parameter) not in policy_ids]
     assert added == list(trained(learner.pair.policy))
 
 
@@ -120,8 +120,8 @@ def test_a_critic_trains_on_its_trunk_and_shares_the_base(
     assert any("lora_B" in name for name in changed) is (value_trunk == "separate")
     assert "head.weight" in changed
     assert all(value.equal(base[name]) for name, value in frozen(learner.pair.policy).items())
-    own = {id(parameter) for parameter in learner.pair.policy.parameters()}
-    copied = [name for name, p in learner.pair.critic.named_parameters() if id(p) not in own]
+    policy_ids = {id(parameter) for parameter in learner.pair.policy.parameters()}
+    copied = [name for name, p in learner.pair.critic.named_parameters() if id(p) not in policy_ids]
     assert copied == list(after)
 
 
@@ -138,10 +138,11 @@ def algorithm_of(name: str, **options: Any) -> Algorithm:
 def test_every_algorithm_moves_the_adapter_and_nothing_else(
     both: dict[str, Path], name: str, family: str
 ) -> None:
-    algorithm = algorithm_of(
-        name, num_epochs=1, learning_rate=3e-3, target_update_iterations=1, cg_max_steps=2
-    )
-    learner = adapted_learner(both[family], algorithm)
+    options = {"num_epochs": 1, "learning_rate": 3e-3, "target_update_iterations": 1, "cg_max_steps": 2}
+    options |= {"k": 2, "pass_at": 0.0}  # of groups of four
+    if name == "self_distillation":
+        options["weight"] = 0.5  # with 1, rewards teach nothing
+    learner = adapted_learner(both[family], algorithm_of(name, **options))
     base, before = frozen(learner.pair), trained(learner.pair.policy)
     assert all("lora_" in key for key in before)
     for _ in range(4):
@@ -352,21 +353,21 @@ def test_a_checkpoint_of_another_base_or_another_adapter_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"adapter": {"r": 8}}, "r set, and kind=none has no adapter"),
+        ({"adapter": {"r": 8}}, "r set, but kind=none has no adapter"),
         ({"adapter": {"kind": "lora", "r": 0}}, "greater than or equal to 1"),
         ({"adapter": {"kind": "lora"}, "trainable_layers": 2}, "leave out one of the two"),
         ({"adapter": {"kind": "qlora", "serve": "adapter"}}, "expected serve=merged, or kind=lora"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ModelSettings(path="gpt2", **options)
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "message"),
     [
         (["c_atn"], r"target_modules=\('c_atn',\).*not found"),
         (["c_attn", "lm_head"], "names lm_head, a Linear; expected linear layers between"),
@@ -374,9 +375,9 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], said: 
     ],
 )
 def test_modules_that_can_have_no_adapter_are_refused(
-    models: dict[str, Path], named: list[str], said: str
+    models: dict[str, Path], named: list[str], message: str
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         adapted_pair(models["gpt2"], target_modules=named)
 
 

@@ -1,4 +1,4 @@
-"""Settings that can't be meant are refused, with what was got and what would do; others stay as published."""
+"""Meaningless settings are refused with the value and a remedy; others stay as published."""
 
 from typing import Any
 

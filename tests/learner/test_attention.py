@@ -41,8 +41,8 @@ def attend() -> Attend:
     from transformers import AttentionInterface
 
     attend_in_float32()
-    found: Attend = AttentionInterface()["sdpa"]
-    return found
+    function: Attend = AttentionInterface()["sdpa"]
+    return function
 
 
 def inputs(kv_heads: int = HEADS) -> list[Tensor]:
@@ -66,18 +66,18 @@ def test_kernels_are_float32_and_values_those_of_float64(
 ) -> None:
     layer = nn.Module()
     layer.num_key_value_groups = HEADS // kv_heads
-    ours, exact = inputs(kv_heads), [each.detach().double().requires_grad_() for each in inputs(kv_heads)]
+    ours, exact = inputs(kv_heads), [tensor.detach().double().requires_grad_() for tensor in inputs(kv_heads)]
     with torch.autocast("cpu", dtype=torch.bfloat16), Kernels() as kernels:
-        found, _ = attend(layer, *ours, mask, position_bias=position_bias)
-        found.float().pow(2).sum().backward()
+        output, _ = attend(layer, *ours, mask, position_bias=position_bias)
+        output.float().pow(2).sum().backward()
     assert kernels.types == {torch.float32}
-    assert found.dtype == torch.bfloat16  # as the model's next product expects
+    assert output.dtype == torch.bfloat16  # as the model's next product expects
 
     double = mask.double() if mask is not None and mask.is_floating_point() else mask
     doubled = None if position_bias is None else position_bias.double()
     expected, _ = sdpa_attention_forward(layer, *exact, double, position_bias=doubled)
     expected.pow(2).sum().backward()
-    torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(output.double(), expected, rtol=1e-2, atol=1e-2)
     for mine, other in zip(ours, exact, strict=True):
         assert mine.grad is not None and other.grad is not None
         torch.testing.assert_close(mine.grad.double(), other.grad, rtol=2e-2, atol=3e-2)
@@ -92,16 +92,16 @@ def test_where_rounding_is_measured_kernels_are_bfloat16(attend: Attend) -> None
 def test_a_whole_graph_holds_it_and_computes_the_same(attend: Attend) -> None:
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, expected = (run(nn.Module(), *inputs(), None)[0] for run in (compiled, attend))
-    assert torch.equal(found, expected)
+        output, expected = (run(nn.Module(), *inputs(), None)[0] for run in (compiled, attend))
+    assert torch.equal(output, expected)
 
 
 def test_without_autocast_it_is_transformers_own(attend: Attend) -> None:
     layer, (query, key, value) = nn.Module(), inputs()
     with Kernels() as kernels:
-        found, _ = attend(layer, query, key, value, None)
+        output, _ = attend(layer, query, key, value, None)
     assert kernels.types == {torch.bfloat16}
-    assert torch.equal(found, sdpa_attention_forward(layer, query, key, value, None)[0])
+    assert torch.equal(output, sdpa_attention_forward(layer, query, key, value, None)[0])
 
 
 @pytest.mark.parametrize("name", [*CONFIGS, *seq2seq_models.NAMES])
@@ -111,7 +111,7 @@ def test_an_update_in_bfloat16_goes_the_way_of_one_in_float32(
     """Every architecture: masks, shared prompts, position biases and cross attention go through."""
     path = {**models, **seq2seq}[name]
     start = snapshot(make_learner(path, ONE_STEP).pair)
-    rollouts = [replace(each, turns=each.turns[:1]) for each in random_rollouts(8)]
+    rollouts = [replace(one, turns=one.turns[:1]) for one in random_rollouts(8)]
     steps = []
     for autocast in ("none", "bfloat16"):
         learner = make_learner(path, ONE_STEP, autocast=autocast, mismatch={"weights": "none"})

@@ -8,8 +8,8 @@ import torch
 
 from contracts.rollout import Rollout
 from learner.algorithms.ppo import PPO
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.tiny import AS_PAID, make_learner, rollout
 
 PROMPT = (3, 4)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from contracts import turn
 from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Prompt, Rollout
-from learner.batching import MicroBatch, collate, micro_batches, split_by_tokens
+from learner.batches.batching import MicroBatch, collate
+from learner.batches.splitting import micro_batches, split_by_tokens
 from tests.learner.tiny import games, parts, played, rollout
 
 
@@ -45,9 +46,9 @@ def test_rollouts_of_another_process_give_the_same_batch_without_a_tuple(
     here = [rollout(0, (12, 14), (15, 70_000), 0.5, logprobs=(-0.7, -0.1), version=4), *games(6)]
     there = pickle.loads(pickle.dumps(here))
     monkeypatch.setattr(turn, "unpacked", laid_out)
-    expected, found = collate(here), collate(there)
+    expected, received = collate(here), collate(there)
     for field in fields(expected):
-        one, other = getattr(expected, field.name), getattr(found, field.name)
+        one, other = getattr(expected, field.name), getattr(received, field.name)
         if isinstance(one, torch.Tensor):
             assert one.dtype == other.dtype and torch.equal(one, other)
         else:

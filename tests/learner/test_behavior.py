@@ -18,8 +18,8 @@ from learner.algorithms.grpo import GRPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rejection import RejectionSampling
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.drawing import Drawer
 from tests.learner.tiny import CRITIC_AS_PAID, VOCAB, make_learner, perturb, plain_logits, rollout
 
@@ -71,7 +71,7 @@ def uneven(tokens: tuple[int, ...]) -> float:
 
 def responses(drawer: Drawer, reward: Callable[[tuple[int, ...]], float]) -> list[Response]:
     """All that `drawer` could write."""
-    found, open_ends = [], [Response((), (), (), 0.0)]
+    complete, open_ends = [], [Response((), (), (), 0.0)]
     while open_ends:
         begun = open_ends.pop()
         allowed = drawer.support(PROMPT, begun.tokens)
@@ -81,14 +81,14 @@ def responses(drawer: Drawer, reward: Callable[[tuple[int, ...]], float]) -> lis
             logprobs = (*begun.logprobs, float(p_V[token].log()))
             longer = Response(tokens, (*begun.sets, tuple(allowed)), logprobs, reward(tokens))
             ended = token == END or len(tokens) == drawer.sampling.max_tokens
-            (found if ended else open_ends).append(longer)
-    assert sum(each.probability for each in found) == pytest.approx(1, abs=1e-4)
-    return found
+            (complete if ended else open_ends).append(longer)
+    assert sum(response.probability for response in complete) == pytest.approx(1, abs=1e-4)
+    return complete
 
 
 def as_rollouts(all_of_them: list[Response]) -> list[Rollout]:
     """Rewards are weighted so that the batch's mean a token is the expectation a response."""
-    num_tokens = sum(len(each.tokens) for each in all_of_them)
+    num_tokens = sum(len(response.tokens) for response in all_of_them)
     return [
         rollout(i, PROMPT, r.tokens, num_tokens * r.probability * r.reward, logprobs=r.logprobs)
         for i, r in enumerate(all_of_them)
@@ -98,19 +98,19 @@ def as_rollouts(all_of_them: list[Response]) -> list[Rollout]:
 def expected_gradient(learner: Learner, all_of_them: list[Response], drift: float = 0.0) -> Tensor:
     """Uphill gradient of one update, (P,); `drift` first moves the policy away from the sampler."""
     policy, score = learner.pair.policy, learner._score_batch
-    found: list[Tensor] = []
+    gradients: list[Tensor] = []
 
-    def scored(*given: Any) -> Any:
-        before = score(*given)
+    def scored(*arguments: Any) -> Any:
+        before = score(*arguments)
         perturb(policy, drift, seed=8)
         return before
 
     def step() -> None:
-        found.append(torch.cat([-p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
+        gradients.append(torch.cat([-p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
 
     learner._score_batch, learner.optimizer.step = scored, step  # type: ignore[method-assign,assignment]
     learner.update(as_rollouts(all_of_them))
-    return found[0]
+    return gradients[0]
 
 
 def true_gradient(
@@ -145,8 +145,8 @@ def surrogate(temperature: float) -> Callable[[Tensor, Response], Tensor]:
     return ratios
 
 
-def error(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+def error(gradient: Tensor, expected: Tensor) -> float:
+    return float((gradient - expected).norm() / expected.norm())
 
 
 def setup(
@@ -167,13 +167,13 @@ def test_exact_follows_the_gradient_of_what_the_worker_earns(
 ) -> None:
     learner, drawer = setup(models["gpt2"], warp, "exact")
     all_of_them = responses(drawer, uneven)
-    found = expected_gradient(learner, all_of_them, drift)
+    gradient = expected_gradient(learner, all_of_them, drift)
     temperature = drawer.sampling.temperature
-    assert error(found, true_gradient(learner, all_of_them, surrogate(temperature))) < 1e-4
+    assert error(gradient, true_gradient(learner, all_of_them, surrogate(temperature))) < 1e-4
     if (
         not drift or drawer.sampling.max_tokens == 1
     ):  # with several tokens a surrogate is only nearly it later
-        assert error(found, true_gradient(learner, all_of_them, under_the_warp(temperature))) < 1e-4
+        assert error(gradient, true_gradient(learner, all_of_them, under_the_warp(temperature))) < 1e-4
 
 
 @everywhere
@@ -181,11 +181,11 @@ def test_ignoring_the_warp_is_biased(models: dict[str, Path], warp: str) -> None
     """RL4LMs' way: sampled warped, scored unwarped."""
     learner, drawer = setup(models["gpt2"], warp, "ignore")
     all_of_them = responses(drawer, uneven)
-    found = expected_gradient(learner, all_of_them)
+    gradient = expected_gradient(learner, all_of_them)
     true = true_gradient(learner, all_of_them, under_the_warp(drawer.sampling.temperature))
-    assert error(found, true) > 0.3
+    assert error(gradient, true) > 0.3
     # not the right direction at another length either
-    assert float(torch.cosine_similarity(found, true, dim=0)) < 0.95
+    assert float(torch.cosine_similarity(gradient, true, dim=0)) < 0.95
 
 
 @everywhere
@@ -204,8 +204,8 @@ def test_exact_is_exact_under_nlpos_mask(models: dict[str, Path], drift: float) 
     learner, drawer = setup(models["gpt2"], "temperature", "exact", algorithm)
     all_of_them = responses(drawer, uneven)
     assert len(all_of_them) < VOCAB / 2
-    found = expected_gradient(learner, all_of_them, drift)
-    assert error(found, true_gradient(learner, all_of_them, under_the_warp(0.6))) < 1e-4
+    gradient = expected_gradient(learner, all_of_them, drift)
+    assert error(gradient, true_gradient(learner, all_of_them, under_the_warp(0.6))) < 1e-4
 
 
 def under_the_softmax(logits_NV: Tensor, response: Response) -> Tensor:
@@ -217,8 +217,8 @@ def test_importance_weights_give_the_unwarped_models_gradient(models: dict[str, 
     """A temperature cuts nothing off, so with no cap on the weights it is corrected to the last digit."""
     learner, drawer = setup(models["gpt2"], "temperature", "importance", importance_cap=1e9)
     all_of_them = responses(drawer, uneven)
-    found = expected_gradient(learner, all_of_them)
-    assert error(found, true_gradient(learner, all_of_them, under_the_softmax)) < 1e-4
+    gradient = expected_gradient(learner, all_of_them)
+    assert error(gradient, true_gradient(learner, all_of_them, under_the_softmax)) < 1e-4
 
 
 def test_a_cap_on_the_weights_trades_a_bias_for_variance(models: dict[str, Path]) -> None:
@@ -234,10 +234,10 @@ def test_a_cap_on_the_weights_trades_a_bias_for_variance(models: dict[str, Path]
         capped.append(importance > 2.0)
         return response.probability * min(importance, 2.0) * logprob
 
-    found = expected_gradient(learner, all_of_them)
-    assert error(found, true_gradient(learner, all_of_them, weight)) < 1e-4
+    gradient = expected_gradient(learner, all_of_them)
+    assert error(gradient, true_gradient(learner, all_of_them, weight)) < 1e-4
     assert 0 < sum(capped) < len(capped)
-    assert error(found, true_gradient(learner, all_of_them, under_the_softmax)) > 0.01
+    assert error(gradient, true_gradient(learner, all_of_them, under_the_softmax)) > 0.01
 
 
 def test_importance_weights_cannot_speak_for_tokens_that_are_never_drawn(models: dict[str, Path]) -> None:
@@ -245,9 +245,9 @@ def test_importance_weights_cannot_speak_for_tokens_that_are_never_drawn(models:
     learner, drawer = setup(models["gpt2"], "top_p", "importance", importance_cap=1e9)
     all_of_them = responses(drawer, uneven)
     everything = responses(Drawer(drawer.lm, Sampling(max_tokens=1), END), uneven)
-    found = expected_gradient(learner, all_of_them)
-    assert error(found, true_gradient(learner, all_of_them, under_the_softmax)) < 1e-4
-    assert error(found, true_gradient(learner, everything, under_the_softmax)) > 0.1
+    gradient = expected_gradient(learner, all_of_them)
+    assert error(gradient, true_gradient(learner, all_of_them, under_the_softmax)) < 1e-4
+    assert error(gradient, true_gradient(learner, everything, under_the_softmax)) > 0.1
 
 
 @pytest.mark.parametrize("behavior", ["exact", "importance", "ignore"])
@@ -255,18 +255,18 @@ def test_without_warping_all_three_are_the_same(models: dict[str, Path], behavio
     sampling = Sampling(max_tokens=1)
     learner = make_learner(models["gpt2"], PPO(**PLAIN), sampling=sampling, behavior=behavior)
     all_of_them = responses(Drawer(learner.pair.lm, sampling, END), uneven)
-    found = expected_gradient(learner, all_of_them)
-    assert error(found, true_gradient(learner, all_of_them, under_the_softmax)) < 1e-4
+    gradient = expected_gradient(learner, all_of_them)
+    assert error(gradient, true_gradient(learner, all_of_them, under_the_softmax)) < 1e-4
 
 
 def test_the_mismatch_is_measured(models: dict[str, Path]) -> None:
-    found = {}
+    mismatches = {}
     for behavior in ("exact", "ignore"):
         learner, drawer = setup(models["gpt2"], "temperature", behavior)
         metrics = learner.update(drawer.rollouts([PROMPT] * 20))
-        found[behavior] = metrics["mismatch/kl"], metrics["mismatch/max_ratio"] - 1
-    assert max(found["exact"]) < 1e-4
-    assert min(found["ignore"]) > 0.05
+        mismatches[behavior] = metrics["mismatch/kl"], metrics["mismatch/max_ratio"] - 1
+    assert max(mismatches["exact"]) < 1e-4
+    assert min(mismatches["ignore"]) > 0.05
 
 
 def test_what_is_imitated_is_the_models_own_likelihood(models: dict[str, Path]) -> None:
@@ -275,11 +275,11 @@ def test_what_is_imitated_is_the_models_own_likelihood(models: dict[str, Path]) 
     learner = make_learner(models["gpt2"], RejectionSampling(top_share=1.0), sampling=sampling)
     drawn = Drawer(learner.pair.lm, sampling, END).rollouts([PROMPT] * 4)
     with torch.no_grad():
-        own = [
+        logprobs = [
             plain_logits(learner.pair.lm, one).log_softmax(-1)[range(one.num_generated), one.turns[0].tokens]
             for one in drawn
         ]
-    assert learner.update(drawn)["loss/policy"] == pytest.approx(-float(torch.cat(own).mean()), abs=1e-5)
+    assert learner.update(drawn)["loss/policy"] == pytest.approx(-float(torch.cat(logprobs).mean()), abs=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", [GRPO(), PPO()])

@@ -1,4 +1,4 @@
-"""Changes, found in the learner and laid into a worker's copy: bit for bit what was published."""
+"""Changes found in the learner and applied to a worker's copy reproduce the published weights bit for bit."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from learner.learner import Learner
 from learner.publishing.changed_elements import Array, changes, num_bytes
 from learner.publishing.last_published import LastPublished
 from learner.settings import LearnerSettings, ModelSettings
-from rollout_workers.received_weights import ReceivedWeights
+from rollout_workers.weights.received_weights import ReceivedWeights
 from tests.learner.adapted import adapted_learner, move
 from tests.learner.tiny import make_learner, perturb, random_rollouts
 
@@ -70,9 +70,9 @@ def test_what_changed_nearly_everywhere_goes_whole() -> None:
     old = np.zeros(12, np.uint16)
     few, many = old.copy(), old.copy()
     few[:3], many[:4] = 1, 1  # 6 bytes an element against 24 in all
-    found = changes(old, few)
-    assert isinstance(found, ChangedElements)
-    assert (found.indices.tolist(), found.values.tolist()) == ([0, 1, 2], [1, 1, 1])
+    change = changes(old, few)
+    assert isinstance(change, ChangedElements)
+    assert (change.indices.tolist(), change.values.tolist()) == ([0, 1, 2], [1, 1, 1])
     assert changes(old, many) is many and changes(old, old.copy()) is None
 
 
@@ -116,7 +116,7 @@ def test_whoever_joins_late_gets_what_was_published_and_not_what_has_become_of_i
     models: dict[str, Path],
 ) -> None:
     learner = make_learner(models["gpt2"], STEP, push="changed")
-    with pytest.raises(LearnerError, match="none are published"):
+    with pytest.raises(LearnerError, match="before any were published"):
         learner.published_whole()
     learner.publish("float32")
     learner.update(random_rollouts(3))
@@ -138,11 +138,11 @@ def test_changes_to_other_weights_are_refused(models: dict[str, Path]) -> None:
     whole, arrays = learner.publish("float32")
     changed, sent = learner.publish("float32")
     worker = ReceivedWeights()
-    with pytest.raises(WeightsError, match=f"changes to push {whole.push}, and this worker has none"):
+    with pytest.raises(WeightsError, match=f"changes to push {whole.push}, but this worker has none"):
         worker.take(changed, sent)
     worker.take(whole, arrays)
     assert worker.take(changed, sent) == {}
-    with pytest.raises(WeightsError, match=f"this worker has {changed.push}; expected that very one"):
+    with pytest.raises(WeightsError, match=f"this worker has {changed.push}; expected that push"):
         worker.take(changed, sent)
 
 
@@ -194,4 +194,4 @@ def test_a_merged_adapter_travels_as_what_has_changed_of_the_sums(models: dict[s
     arrays = alone.publish("bfloat16")[1]
     assert taken.keys() <= arrays.keys() and manifest.num_bytes > 0
     assert all((taken[name] == arrays[name]).all() for name in taken)
-    assert any(isinstance(each, ChangedElements) for each in sent.values())
+    assert any(isinstance(array, ChangedElements) for array in sent.values())

@@ -19,8 +19,8 @@ from learner.algorithms.ppo import PPO
 from learner.algorithms.rejection import RejectionSampling
 from learner.algorithms.supervised import Supervised
 from learner.checkpoint import export
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from learner.settings import ModelSettings
 from tests.learner.tiny import (
     VOCAB,

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from learner.algorithms.grpo import GRPO
 from learner.algorithms.trpo import TRPO
 from learner.learner import Learner
 from learner.models.attention import attend_in_float32, rounding_attention
-from learner.models.compiled_blocks import CompiledBlocks
-from learner.models.shared_prompts import KINDS
+from learner.models.compiled_blocks import COMPILED_KINDS, CompiledBlocks, blocks_of, sort_of
 from learner.passes.compiling import compile_models, why_plain
 from learner.passes.scoring import Models
 from learner.settings import LearnerSettings, ModelSettings
+from tests.learner.seq2seq import Name, single_turns
 from tests.learner.tiny import make_learner, random_rollouts, snapshot, without_times
 
 EXACT = "aot_eager"  # graphs as the compiler gets them, run by the plain blocks' kernels
@@ -38,7 +39,20 @@ SIZES: dict[str, Any] = {
 }
 OTHER_SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_positions": 64, "n_embd": 16, "n_layer": 2, "n_head": 2},
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+    "bart": {
+        "d_model": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 64,
+    },
 }
+NUM_SORTS = {"t5": 4, "bart": 2}  # of blocks; all others have one
+ONE_BLOCK = {"t5": {"num_decoder_layers": 1}, "bart": {"decoder_layers": 1}}  # in the decoder
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +62,13 @@ def _no_graphs_before() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def language_model(kind: str) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+def language_model(kind: str, **sizes: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     torch.manual_seed(0)
-    sizes = {"vocab_size": 37, **OTHER_SIZES[kind]} if kind in OTHER_SIZES else SIZES
-    config = AutoConfig.for_model(kind, **sizes)
-    lm = AutoModelForCausalLM.from_config(config)
+    usual = {"vocab_size": 37, **OTHER_SIZES[kind]} if kind in OTHER_SIZES else SIZES
+    config = AutoConfig.for_model(kind, **{**usual, **sizes})
+    lm = (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM).from_config(config)
     with torch.no_grad():
         for parameter in lm.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -65,6 +79,10 @@ def numbers(lm: Any, num_sequences: int, num_tokens: int) -> list[Tensor]:
     """Log-probabilities without gradients and with them, and the gradients."""
     tokens_BL = torch.arange(num_sequences * num_tokens).view(num_sequences, num_tokens) * 7 % 37
     inputs: dict[str, Any] = {"input_ids": tokens_BL, "use_cache": False}
+    if lm.config.is_encoder_decoder:
+        seen_BL = torch.ones_like(tokens_BL)
+        seen_BL[0, -1] = 0
+        inputs |= {"attention_mask": seen_BL, "decoder_input_ids": tokens_BL[:, :-1]}
     with torch.no_grad():
         scored_BLV = lm(**inputs).logits.log_softmax(-1)
     logprobs_BLV = lm(**inputs).logits.log_softmax(-1)
@@ -78,20 +96,48 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(
-    "kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.long) for k in sorted(KINDS)]
-)
-def test_every_type_has_the_plain_numbers_to_the_bit_and_few_graphs(kind: str) -> None:
-    plain = language_model(kind)
-    lm, compiled = copy.deepcopy(plain), CompiledBlocks(EXACT)
-    names = list(lm.state_dict())
+def sum_by_blocks(lm: Any) -> None:
+    """Let each block of a decoder add its own gradients of the encoder's states, as a graph does."""
+
+    def enters(block: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            value.view_as(value) if isinstance(value, Tensor) and value.requires_grad else value
+            for value in inputs
+        )
+
+    for block in blocks_of(lm):
+        block.register_forward_pre_hook(enters)
+
+
+def check_bits_and_graphs(plain: Any, lm: Any) -> None:
+    kind, compiled = lm.config.model_type, CompiledBlocks(EXACT)
+    names, num_sorts = list(lm.state_dict()), len(set(map(sort_of, blocks_of(lm))))
     compiled.add(lm)
     assert list(lm.state_dict()) == names
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         for shape in ((3, 7), (2, 5), (4, 11), (7, 4), (5, 9)):
-            assert same(numbers(lm, *shape), numbers(plain, *shape)), shape
-    assert compiled.num_graphs == 2
+            assert same(numbers(lm, *shape), numbers(plain, *shape)), (kind, shape)
+    assert compiled.num_graphs == 2 * num_sorts
+
+
+@pytest.mark.parametrize(
+    "kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.long) for k in sorted(COMPILED_KINDS)]
+)
+def test_every_type_has_the_plain_numbers_to_the_bit_and_few_graphs(kind: str) -> None:
+    plain = language_model(kind)
+    lm = copy.deepcopy(plain)
+    assert len(set(map(sort_of, blocks_of(lm)))) == NUM_SORTS.get(kind, 1)
+    if lm.config.is_encoder_decoder:
+        sum_by_blocks(plain)
+    check_bits_and_graphs(plain, lm)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ONE_BLOCK)
+def test_an_encoder_has_the_plain_gradients_where_one_block_reads_it(kind: str) -> None:
+    plain = language_model(kind, **ONE_BLOCK[kind])
+    check_bits_and_graphs(plain, copy.deepcopy(plain))
 
 
 @pytest.mark.long
@@ -157,7 +203,7 @@ def test_fifty_updates_of_changing_lengths_need_no_further_graph(
     first = 0
     for iteration in range(50):
         rollouts = random_rollouts(4 + iteration % 3, seed=iteration)
-        got, expected = (without_times(each.update(rollouts)) for each in (learner, plain))
+        got, expected = (without_times(side.update(rollouts)) for side in (learner, plain))
         assert got == expected
         first = compiled.num_graphs if iteration == 0 else first
     for name, parameter in snapshot(learner.pair).items():
@@ -165,6 +211,23 @@ def test_fifty_updates_of_changing_lengths_need_no_further_graph(
     assert compiled.failure is None
     # Two of the start, the frozen reference's, and one more for training at this small width
     assert compiled.num_graphs == first <= 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_updates_of_encoder_decoders_have_the_plain_numbers(seq2seq: dict[Name, Path], name: Name) -> None:
+    plain, learner = (make_learner(seq2seq[name], GRPO(), iterations=8) for _ in range(2))
+    sum_by_blocks(plain.pair.lm)
+    compiled = compile_learner(learner, EXACT)
+    for iteration in range(8):
+        rollouts = [replace(one, group=0) for one in single_turns(5 + iteration % 3, seed=iteration)]
+        got, expected = (without_times(side.update(rollouts)) for side in (learner, plain))
+        assert got == expected
+    for parameter_name, parameter in snapshot(learner.pair).items():
+        assert torch.equal(parameter, snapshot(plain.pair)[parameter_name])
+    assert compiled.failure is None
+    # Two of the start, the frozen reference's, and one more for training at this small width
+    assert compiled.num_graphs <= 4 * NUM_SORTS[name]
 
 
 def test_where_a_graph_fails_blocks_stay_plain_with_one_warning(models: dict[str, Path]) -> None:
@@ -182,7 +245,7 @@ def test_where_a_graph_fails_blocks_stay_plain_with_one_warning(models: dict[str
 
 def test_where_a_graph_computes_something_else_blocks_stay_plain(models: dict[str, Path]) -> None:
     def doubles(graph: Any, inputs: Any) -> Any:
-        return lambda *values: [2 * each for each in graph(*values)]
+        return lambda *values: [2 * value for value in graph(*values)]
 
     learner = make_learner(models["llama"], GRPO())
     with pytest.warns(RuntimeWarning, match="numbers differ by .* of their norm"):

@@ -9,7 +9,7 @@ from peft import PeftModel
 from torch import Tensor
 
 from contracts.errors import InputError
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.models.actor_critic import ActorCritic, reference_of
 from learner.models.merged_weights import merged_parameters
 from learner.settings import ModelSettings
@@ -36,8 +36,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @torch.no_grad()
 def logprobs(policy: Any) -> Tensor:
-    found: Tensor = policy(whole(collate(ROLLOUTS)))
-    return found
+    values: Tensor = policy(whole(collate(ROLLOUTS)))
+    return values
 
 
 def pair_of(model: ModelSettings) -> ActorCritic:

@@ -1,4 +1,4 @@
-"""GRPO, RLOO and REINFORCE++: credit and loss worked by hand, and what groups and weights always hold."""
+"""GRPO, RLOO and REINFORCE++: credit and loss worked by hand, and invariants of groups and weights."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from learner.algorithms.reinforce_pp import ReinforcePP
 from learner.algorithms.rloo import RLOO
 from learner.functional.aggregation import Aggregation, sum_by_response, token_weights
 from learner.functional.groups import group_advantages, leave_one_out
-from learner.kl_control import KLSettings
+from learner.optimization.kl_control import KLSettings
 from tests.learner.inputs import credit_inputs, loss_inputs
 from tests.learner.tiny import rollout
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from learner.algorithms.ppo import PPO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.models.critic import RunningNorm
 from learner.models.value_heads import VALUE_HEADS
 from tests.learner.tiny import (
@@ -57,11 +57,11 @@ def test_in_bfloat16_values_and_their_gradients_keep_the_digits_of_float32(
     expected_N = pair.critic.head(out.hidden_NH.float()).squeeze(-1)
     rounded_N = pair.critic.head(out.hidden_NH.bfloat16().float()).squeeze(-1)
     assert torch.equal(out.values_N, expected_N) and torch.equal(values_N, rounded_N)
-    found, wanted = (
+    our_gradients, wanted = (
         torch.autograd.grad(each_N.sum(), list(pair.critic.parameters()))
         for each_N in (out.values_N, expected_N)
     )
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(our_gradients, wanted, strict=True))
 
 
 @pytest.mark.parametrize("name", VALUE_HEADS)

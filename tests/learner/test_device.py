@@ -1,4 +1,4 @@
-"""Which device a learner computes on, and that each thread that calls it computes there."""
+"""A learner's device, and that each calling thread computes there."""
 
 import threading
 from collections.abc import Callable
@@ -32,24 +32,24 @@ def test_whichever_thread_calls_the_learners_gpu_is_that_threads_own(
 ) -> None:
     """CUDA gives a new thread the first GPU; this machine may have none, so its calls are noted."""
     current: dict[int, torch.device] = {}
-    found: list[torch.device | None] = []
+    devices: list[torch.device | None] = []
     monkeypatch.setattr(
         torch.cuda, "set_device", lambda device: current.__setitem__(threading.get_ident(), device)
     )
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda _: None)
 
     def note(*_: Any) -> Any:
-        found.append(current.get(threading.get_ident()))
+        devices.append(current.get(threading.get_ident()))
 
     monkeypatch.setattr("learner.actors.process.guard_process", lambda: None)
-    told: Any = SimpleNamespace(
+    learner: Any = SimpleNamespace(
         device=SECOND, compiled=SimpleNamespace(failure=None), **dict.fromkeys(CALLS, note)
     )
-    process = LearnerProcess(lambda: told)
+    process = LearnerProcess(lambda: learner)
     for work in (process.start, lambda: CALLS[call](process)):
         with ThreadPoolExecutor(1) as thread:  # a new one each time
             thread.submit(work).result()
-    assert found == [SECOND]
+    assert devices == [SECOND]
 
 
 @pytest.mark.parametrize(

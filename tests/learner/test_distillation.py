@@ -1,4 +1,4 @@
-"""On-policy distillation: a student comes to a tiny teacher's distribution, and who may teach whom."""
+"""On-policy distillation: a student reaches a tiny teacher's distribution, and unfit teachers are refused."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from contracts.rollout import Rollout
 from learner.algorithms.distillation import Distillation
 from learner.algorithms.grpo import GRPO
 from learner.functional.distribution_kl import categorical_kl
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.seq2seq import Name
 from tests.learner.tiny import SMOOTH, make_learner, make_model, make_pair, perturb, random_rollouts, rollout
 
@@ -57,9 +57,11 @@ def written(learner: Learner, num: int) -> list[Rollout]:
             drawn_B1 = logprobs_BV.exp().multinomial(1)
             logprobs.append(logprobs_BV.gather(-1, drawn_B1))
             tokens_BL = torch.cat([tokens_BL, drawn_B1], dim=-1)
-        told = torch.cat(logprobs, dim=-1).tolist()
+        values = torch.cat(logprobs, dim=-1).tolist()
         for k, row in enumerate(tokens_BL.tolist()):
-            one = rollout(i * num + k, prompt, row[len(prompt) :], logprobs=told[k], version=learner.version)
+            one = rollout(
+                i * num + k, prompt, row[len(prompt) :], logprobs=values[k], version=learner.version
+            )
             made.append(replace(one, group=i))
     return made
 
@@ -68,7 +70,7 @@ def written(learner: Learner, num: int) -> list[Rollout]:
 def divergence(learner: Learner, rollouts: list[Rollout], which: Literal["reverse", "forward"]) -> float:
     """The mean KL of a token, by whole logits of both models: not by the learner's own code."""
     assert learner.reference is not None
-    found = []
+    divergences = []
     for one in rollouts:
         tokens_1L = torch.tensor([one.tokens])
         student_NV, teacher_NV = (
@@ -76,8 +78,8 @@ def divergence(learner: Learner, rollouts: list[Rollout], which: Literal["revers
             for lm in (learner.pair.lm, learner.reference.lm)
         )
         pair = (student_NV, teacher_NV) if which == "reverse" else (teacher_NV, student_NV)
-        found.append(categorical_kl(*pair))
-    return float(torch.cat(found).mean())
+        divergences.append(categorical_kl(*pair))
+    return float(torch.cat(divergences).mean())
 
 
 @pytest.mark.long
@@ -101,15 +103,15 @@ def test_the_kl_to_a_tiny_teacher_falls_to_under_a_hundredth_a_token(
 def test_the_gradient_is_that_of_the_whole_softmaxes_however_micro_batches_are_cut(
     models: dict[str, Path], teacher: Path
 ) -> None:
-    found = []
+    updates = []
     for settings in ({}, {"token_budget": 1, "logits_budget": 100}):
         algorithm = Distillation(learning_rate=1e-3, max_grad_norm=None, optimizer=SMOOTH)
         learner = make_learner(models["llama"], algorithm, reference=teacher, **settings)
         rollouts = random_rollouts(6)
-        told = learner.update(rollouts)["loss/policy"]
-        found.append((told, [each.detach().clone() for each in learner.pair.lm.parameters()]))
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
-    for one, other in zip(found[0][1], found[1][1], strict=True):
+        loss = learner.update(rollouts)["loss/policy"]
+        updates.append((loss, [parameter.detach().clone() for parameter in learner.pair.lm.parameters()]))
+    assert updates[0][0] == pytest.approx(updates[1][0], rel=1e-5)
+    for one, other in zip(updates[0][1], updates[1][1], strict=True):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-3)
 
 
@@ -119,16 +121,16 @@ def test_the_teacher_does_not_move_and_is_not_saved(
     """A resumed learner loads it from its own path, and goes on to the bit."""
     first = make_learner(models["llama"], Distillation(learning_rate=1e-3), reference=teacher)
     assert first.reference is not None
-    before = [each.clone() for each in first.reference.lm.parameters()]
+    before = [parameter.clone() for parameter in first.reference.lm.parameters()]
     rollouts = random_rollouts(6)
     first.update(rollouts)
     assert all(torch.equal(*pair) for pair in zip(before, first.reference.lm.parameters(), strict=True))
     first.save(str(tmp_path))
     again = make_learner(models["llama"], Distillation(learning_rate=1e-3), reference=teacher)
     again.load(str(tmp_path))
-    told, resumed = (each.update(rollouts) for each in (first, again))
-    names = [name for name in told if not name.startswith("time/")]
-    assert [told[name] for name in names] == [resumed[name] for name in names]
+    metrics, resumed = (learner.update(rollouts) for learner in (first, again))
+    names = [name for name in metrics if not name.startswith("time/")]
+    assert [metrics[name] for name in names] == [resumed[name] for name in names]
 
 
 def test_any_online_algorithm_may_stay_near_a_teacher(models: dict[str, Path], teacher: Path) -> None:

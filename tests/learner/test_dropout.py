@@ -1,4 +1,4 @@
-"""Dropout of a model: who trains with it, at which rates, and which random numbers it draws."""
+"""A model's dropout: its users, rates and random numbers."""
 
 import json
 import shutil
@@ -21,11 +21,11 @@ from learner.algorithms.nll import NLL
 from learner.algorithms.ppo import PPO
 from learner.algorithms.r_lol import RLoL
 from learner.algorithms.supervised import Supervised
-from learner.batching import collate
-from learner.kl_control import KLSettings
+from learner.batches.batching import collate
 from learner.learner import Learner
 from learner.models import dropout
 from learner.models.actor_critic import ActorCritic, reference_of
+from learner.optimization.kl_control import KLSettings
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.adapted import adapted_learner, adapted_pair, move
 from tests.learner.seq2seq import NAMES, Name, load, read, single_turns
@@ -68,8 +68,8 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def test_what_is_imitated_or_learned_from_data_is_learned_with_dropout(name: str) -> None:
     algorithm = find("algorithm", name, ALGORITHMS)()
     assert ModelSettings(path="m").drops_out(algorithm) == (name in ON)
-    for asked in (True, False):
-        assert ModelSettings(path="m", dropout=asked).drops_out(algorithm) is asked
+    for dropout_asked in (True, False):
+        assert ModelSettings(path="m", dropout=dropout_asked).drops_out(algorithm) is dropout_asked
 
 
 def test_no_other_algorithm_has_come_since() -> None:
@@ -79,22 +79,22 @@ def test_no_other_algorithm_has_come_since() -> None:
 
 @pytest.mark.parametrize("algorithm", [Supervised(), NLL(), RLoL(), DPO(), PPO(num_epochs=1)])
 def test_an_update_runs_with_it_where_it_should(models: dict[str, Path], algorithm: Any) -> None:
-    found = {
-        asked: weights_after(make_learner(models["gpt2"], algorithm, dropout=asked), pairs(6))
-        for asked in (None, True, False)
+    weights = {
+        dropout_of: weights_after(make_learner(models["gpt2"], algorithm, dropout=dropout_of), pairs(6))
+        for dropout_of in (None, True, False)
     }
     on = not isinstance(algorithm, PPO)
-    assert not same(found[True], found[False])
-    assert same(found[None], found[on])
+    assert not same(weights[True], weights[False])
+    assert same(weights[None], weights[on])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_encoder_decoders_are_imitated_with_it_too(seq2seq: dict[Name, Path], name: Name) -> None:
-    found = [
-        weights_after(make_learner(seq2seq[name], Supervised(), dropout=asked), single_turns(4))
-        for asked in (None, False)
+    weights = [
+        weights_after(make_learner(seq2seq[name], Supervised(), dropout=dropout_of), single_turns(4))
+        for dropout_of in (None, False)
     ]
-    assert not same(*found)
+    assert not same(*weights)
 
 
 def test_a_reference_in_the_same_frozen_layers_allows_none(models: dict[str, Path]) -> None:
@@ -150,8 +150,8 @@ def test_an_encoder_decoder_drops_out_as_its_model_does(
 def gradients(pair: ActorCritic) -> dict[str, Tensor]:
     loss = in_training_mode(pair)(whole(collate(random_rollouts(5))), with_values=False).logprobs_N.sum()
     named = [(name, p) for name, p in pair.policy.named_parameters() if p.requires_grad]
-    found = torch.autograd.grad(loss, [p for _, p in named])
-    return {name: gradient for (name, _), gradient in zip(named, found, strict=True)}
+    gradients_of = torch.autograd.grad(loss, [p for _, p in named])
+    return {name: gradient for (name, _), gradient in zip(named, gradients_of, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -195,8 +195,8 @@ def test_rates_of_configurations_within_are_found_and_switched_off() -> None:
     assert dropout.rates(mpt.to_dict()) == {"resid_pdrop": 0.1}
     within = GPT2Config()
     within.text_config = GPT2Config(attn_pdrop=0.3, embd_pdrop=0.0, resid_pdrop=0.0)
-    found = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "text_config.attn_pdrop": 0.3}
-    assert dropout.rates(within.to_dict()) == found
+    expected = {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1, "text_config.attn_pdrop": 0.3}
+    assert dropout.rates(within.to_dict()) == expected
     for config in (mpt, within):
         dropout.switch_off(config)
         assert dropout.rates(config.to_dict()) == {}
@@ -226,6 +226,6 @@ def test_every_update_and_every_rank_draws_other_numbers() -> None:
     drawn = {}
     for key in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 0)]:
         dropout.seed_update(*key)
-        found = tuple(torch.rand(3).tolist())
-        assert drawn.setdefault(key, found) == found
+        numbers = tuple(torch.rand(3).tolist())
+        assert drawn.setdefault(key, numbers) == numbers
     assert len(set(drawn.values())) == 4

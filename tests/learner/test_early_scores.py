@@ -13,8 +13,8 @@ from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rloo import RLOO
 from learner.algorithms.supervised import Supervised
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.tiny import SMOOTH, make_learner, perturb, random_rollouts, snapshot, without_times
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -43,7 +43,7 @@ def read(learner: Learner) -> list[int]:
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("parts", [[range(3), range(3, 7)], [range(12)], [[11, 2]]])
 def test_updates_are_those_of_scores_at_once(models: dict[str, Path], name: str, parts: list[Any]) -> None:
-    found, rollouts = [], random_rollouts(12)
+    updates, rollouts = [], random_rollouts(12)
     for early in (True, False):
         learner = make_learner(models["llama"], ALGORITHMS[name])
         perturb(learner.pair.lm)
@@ -52,8 +52,8 @@ def test_updates_are_those_of_scores_at_once(models: dict[str, Path], name: str,
             for part in parts if early else ():
                 learner.score_early([rollouts[row] for row in part], 12)
             metrics.append(without_times(learner.update(rollouts)))
-        found.append((snapshot(learner.pair), metrics))
-    (weights, metrics), (expected_weights, expected) = found
+        updates.append((snapshot(learner.pair), metrics))
+    (weights, metrics), (expected_weights, expected) = updates
     torch.testing.assert_close(weights, expected_weights, atol=1e-5, rtol=1e-5)
     for got, known in zip(metrics, expected, strict=True):
         assert got == pytest.approx(known, abs=1e-4, rel=1e-3)

@@ -22,8 +22,8 @@ from learner.algorithms.base import (
     OptimizerSettings,
 )
 from learner.algorithms.classes import algorithm_class
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.seq2seq import single_turns
 from tests.learner.tiny import make_learner, perturb, random_rollouts, rollout, snapshot
 
@@ -47,7 +47,11 @@ OWN_QUICK: dict[str, dict[str, Any]] = {
     "trpo": {"target_kl": 0.05, "num_epochs": 2, "cg_max_steps": 10},
     "a2c": {"optimizer": OptimizerSettings(name="rmsprop", eps=1e-5)},
     "nlpo": {"target_update_iterations": 2},
+    "pass_at_k": {"pass_at": 1.0},
+    "self_distillation": {"weight": 0.5},  # with 1, rewards teach nothing
 }
+# Options without which the groups of four below would teach nothing.
+OWN: dict[str, dict[str, Any]] = {"pass_at_k": {"k": 2, "pass_at": 0.0}}
 OWN_SMOOTH: dict[str, dict[str, Any]] = {
     "a2c": {"optimizer": OptimizerSettings(name="rmsprop", eps=1e-2)},
     # a direction that conjugate gradients have not settled on would show their rounding
@@ -57,6 +61,7 @@ OWN_SMOOTH: dict[str, dict[str, Any]] = {
 
 def algorithm_of(name: str, **options: Any) -> Algorithm:
     kind = find("algorithm", name, ALGORITHMS)
+    options = OWN.get(name, {}) | options
     known = {key: value for key, value in options.items() if key in kind.model_fields}  # type: ignore[attr-defined]
     return kind(**known)  # type: ignore[no-any-return]
 

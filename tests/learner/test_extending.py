@@ -15,11 +15,12 @@ from learner.algorithms import ALGORITHMS
 from learner.algorithms.base import Algorithm
 from learner.algorithms.classes import algorithm_class
 from learner.algorithms.ppo import PPO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.learner import Learner
 from learner.models.actor_critic import ActorCritic
 from learner.models.critic import CRITICS
 from learner.settings import LearnerSettings, ModelSettings
+from rollout_workers.engines.traits import traits_of
 from tests.learner.inputs import credit_inputs, loss_inputs
 from tests.learner.test_every_algorithm import logprobs_of, play
 from tests.learner.tiny import make_pair, random_rollouts, snapshot, whole
@@ -53,9 +54,9 @@ def learner_of(path: Path, made: Algorithm, **model: str) -> Learner:
 def test_the_page_has_what_is_run_here() -> None:
     assert set(MODULES) == {
         *("my_task", "my_metric", "my_measure"),
-        *("my_reinforce", "my_policy", "my_critic"),
+        *("my_reinforce", "my_policy", "my_critic", "my_engine"),
     }
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 7
 
 
 def test_an_algorithm_of_ones_own_is_short_and_shows_its_traits() -> None:
@@ -71,6 +72,7 @@ def test_the_commands_are_understood(command: str) -> None:
     program, subcommand, *overrides = shlex.split(command)
     assert (program, subcommand) == ("whetstone", "train")
     settings = run_settings(overrides)
+    traits_of(settings.rollout.engine)
     for kind, name in (("policy", settings.model.policy), ("critic", settings.model.critic)):
         assert name == "auto" or find(kind, name, CRITICS).__name__
 

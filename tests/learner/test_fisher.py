@@ -11,7 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from contracts.rollout import Rollout, Sampling
 from learner.algorithms.trpo import TRPO
-from learner.batching import MicroBatch, micro_batches
+from learner.batches.batching import MicroBatch
+from learner.batches.splitting import micro_batches
 from learner.models.actor_critic import ActorCritic
 from learner.updates.context import UpdateContext
 from learner.updates.fisher import FisherProduct
@@ -65,12 +66,20 @@ def error(product_P: Tensor, expected_P: Tensor) -> float:
 def by_definition(pair: ActorCritic, logits_NV: Tensor, vector_P: Tensor) -> Tensor:
     """Σ_a p(a) (∇ log p(a)·v) ∇ log p(a), a gradient for each token and each thing it could have been."""
     trained = [p for p in pair.policy.parameters() if p.requires_grad]
-    logprobs_NV, total_P = logits_NV.log_softmax(-1), torch.zeros_like(vector_P)
-    for logprob in logprobs_NV.flatten():
-        gradients = torch.autograd.grad(logprob, trained, retain_graph=True, allow_unused=True)
-        score_P = flat(gradients, trained)
-        total_P += logprob.detach().exp() * score_P.dot(vector_P) * score_P
-    return total_P / len(logprobs_NV)
+    logprobs_M, total_P = logits_NV.log_softmax(-1).flatten(), torch.zeros_like(vector_P)
+    for ones_KM in torch.eye(len(logprobs_M)).split(len(logits_NV[0])):
+        gradients = torch.autograd.grad(
+            logprobs_M, trained, ones_KM, retain_graph=True, allow_unused=True, is_grads_batched=True
+        )
+        scores_KP = torch.cat(
+            [
+                torch.zeros(len(ones_KM), p.numel()) if g is None else g.flatten(1)
+                for p, g in zip(trained, gradients, strict=True)
+            ],
+            dim=1,
+        )
+        total_P += (ones_KM @ logprobs_M.detach()).exp() * (scores_KP @ vector_P) @ scores_KP
+    return total_P / len(logits_NV)
 
 
 def by_two_backward_passes(pair: ActorCritic, logits_NV: Tensor, vector_P: Tensor) -> Tensor:
@@ -91,8 +100,9 @@ def test_it_is_the_expected_product_of_scores(every_model: dict[str, Path], name
     pair = make_pair(every_model[name])
     vector_P = direction(pair)
     product_P = product_of(make_context(pair, rollouts, TRPO()), damping=0.5)(vector_P)
-    logits_NV = torch.cat([plain_logits(pair.lm, one) for one in rollouts])
-    expected_P = by_definition(pair, logits_NV, vector_P)
+    with sdpa_kernel(SDPBackend.MATH):
+        logits_NV = torch.cat([plain_logits(pair.lm, one) for one in rollouts])
+        expected_P = by_definition(pair, logits_NV, vector_P)
     assert error(product_P, expected_P + 0.5 * vector_P) < 1e-4
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,10 @@ from tests.learner.tiny import (
     without_times,
 )
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
 SETTINGS = LearnerSettings(device="cpu", num_threads=1)
 ALGORITHM = PPO(num_epochs=2, minibatch_size=4, optimizer=SMOOTH)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 def start(
@@ -146,7 +139,7 @@ def test_a_dead_learner_is_said_to_have_died(group: LearnerGroup) -> None:
         if seen[0] == "score" and seen[1]:
             group.stop()
 
-    with pytest.raises(LearnerLost, match="the learner died while it was waited for an update on 8000"):
+    with pytest.raises(LearnerLost, match="the learner died while Whetstone waited for an update on 8000"):
         group.update(random_rollouts(8000), kill)
     assert {total for phase, _, total in progress if phase == "score"} == {8000}
     scored = [done for phase, done, _ in progress if phase == "score"]
@@ -178,9 +171,9 @@ def test_one_that_answers_and_gets_nowhere_is_lost_and_its_being_slow_is_told(
     group.wait_until_ready()
     rollouts = random_rollouts(8)
     group.update(rollouts, lambda *_: None)
-    for each in group._watched:
-        each.settings = replace(SETTINGS, progress_timeout_s=4.0)
-    with pytest.raises(LearnerLost, match=r"got nowhere for \d+ s: an update on 8 rollouts; "):
+    for watched in group._watched:
+        watched.settings = replace(SETTINGS, progress_timeout_s=4.0)
+    with pytest.raises(LearnerLost, match=r"made no progress for \d+ s: an update on 8 rollouts; "):
         group.update(rollouts, lambda *_: None)
     assert any("s for an update on 8 rollouts: the learner has been at update 1 of 8 for" in n for n in notes)
     group.stop()
@@ -191,9 +184,9 @@ def test_what_nobody_expected_is_a_loss_that_says_what_it_was(
 ) -> None:
     group = start(models["gpt2"], Breaks)
     group.wait_until_ready()
-    with pytest.raises(LearnerFailed, match=r"an update on 2 rollouts: MemoryError: 8 GiB wanted$") as told:
+    with pytest.raises(LearnerFailed, match=r"an update on 2 rollouts: MemoryError: 8 GiB wanted$") as lost:
         group.update(random_rollouts(2), lambda *_: None)
-    assert "in update" in str(told.value.__cause__)  # the log has where it was
+    assert "in update" in str(lost.value.__cause__)  # the log has where it was
     (tmp_path / "learner.json").symlink_to("/dev/full")
     with pytest.raises(DiskFull, match=rf"{tmp_path} could not be written: no space left on device"):
         group.save(str(tmp_path))
@@ -274,9 +267,9 @@ def test_with_one_of_two_processes_the_learner_is_lost_and_both_are_replaced(
     assert published.manifest.dtypes == manifest.dtypes
     assert published.manifest.num_bytes == manifest.num_bytes
     assert published.manifest.probe.logprobs == pytest.approx(manifest.probe.logprobs, abs=1e-5)
-    found = ray.get(published.arrays)
-    assert found.keys() == arrays.keys()
-    assert all(found[name] == pytest.approx(array, abs=1e-5) for name, array in arrays.items())
+    fetched = ray.get(published.arrays)
+    assert fetched.keys() == arrays.keys()
+    assert all(fetched[name] == pytest.approx(array, abs=1e-5) for name, array in arrays.items())
     group.save(str(tmp_path))
     assert (tmp_path / "policy-00002-of-00002.safetensors").exists()
 

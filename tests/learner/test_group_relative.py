@@ -1,4 +1,4 @@
-"""Dr. GRPO, DAPO, GSPO and CISPO: credit and loss worked by hand, and what truncation does to them."""
+"""Dr. GRPO, DAPO, GSPO and CISPO: credit and loss worked by hand, and effects of truncation."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ from learner.algorithms.gspo import GSPO
 from learner.algorithms.reinforce_pp import ReinforcePP
 from learner.algorithms.rloo import RLOO
 from learner.functional.rewards import overlong_penalty
-from learner.kl_control import KLSettings
+from learner.optimization.kl_control import KLSettings
 from tests.learner.inputs import credit_inputs, loss_inputs
 from tests.learner.tiny import make_learner, random_rollouts, rollout, snapshot
 
@@ -40,17 +40,17 @@ def test_defaults_are_the_papers() -> None:
     assert (gspo.clip_range, gspo.clip_range_high) == (3e-4, 4e-4)
     assert (cispo.clip_range, cispo.clip_range_high, cispo.aggregation) == (1.0, 4.0, "token_mean")
     assert dr.aggregation == "constant" and not dr.drop_constant_groups
-    assert all(each.kl.coefficient == 0 and each.kl.placement == "loss" for each in (dapo, gspo, cispo, dr))
+    assert all(kind.kl.coefficient == 0 and kind.kl.placement == "loss" for kind in (dapo, gspo, cispo, dr))
 
 
 def test_named_and_by_options_dr_grpo_is_one() -> None:
     named, composed = DrGRPO(), GRPO(scale_by_deviation=False, aggregation="constant", kl=NO_KL)
     inputs = credit_inputs([[0, 1], [5], [0]], groups=[4, 4, 4])
     assert named.credit(inputs).advantages_BT.tolist() == [[-1.0, -1.0], [3.0, 0.0], [-2.0, 0.0]]
-    given = loss_inputs([0, 0, 1], advantages_N=[1.0, 2.0, -1.0], logprobs_N=[LN2, 0.0, 0.0])
-    assert float(named.loss(given).loss) == float(composed.loss(given).loss)
+    batch_inputs = loss_inputs([0, 0, 1], advantages_N=[1.0, 2.0, -1.0], logprobs_N=[LN2, 0.0, 0.0])
+    assert float(named.loss(batch_inputs).loss) == float(composed.loss(batch_inputs).loss)
     # ρ = 2 is clipped to 1.2: -(1.2 + 2 - 1) / (10 tokens at most · 2 responses)
-    assert float(named.loss(given).loss) == pytest.approx(-2.2 / 20)
+    assert float(named.loss(batch_inputs).loss) == pytest.approx(-2.2 / 20)
 
 
 # Ratios
@@ -181,7 +181,7 @@ def test_the_filter_leaves_truncated_responses_out_of_the_loss_and_in_the_baseli
     assert moved(GRPO(filter_truncated=True, **options), by_turns)[1] == 4
     unfiltered, trained = moved(GRPO(**options), with_cut)
     assert trained == 4
-    assert any(not torch.allclose(unfiltered[name], each, atol=1e-5) for name, each in filtered.items())
+    assert any(not torch.allclose(unfiltered[name], weight, atol=1e-5) for name, weight in filtered.items())
 
 
 def test_a_batch_of_truncated_responses_is_refused(models: dict[str, Path]) -> None:
@@ -195,15 +195,15 @@ def test_the_learner_hands_the_limit_of_tokens_on(models: dict[str, Path]) -> No
     """Two equal rewards, one answer at the limit: where groups are not dropped, its length tells."""
     kept = [rollout(0, (3,), (5, 2), 1.0), rollout(1, (3,), (5, 6, 7, 8), 1.0)]
     kept = [replace(one, group=0) for one in kept]
-    asked = {"drop_constant_groups": False, "max_refills": 0, "learning_rate": 1e-2, "overlong_share": 0.5}
-    algorithm = DAPO(**asked, optimizer=OptimizerSettings(weight_decay=0.0))
+    options = {"drop_constant_groups": False, "max_refills": 0, "learning_rate": 1e-2, "overlong_share": 0.5}
+    algorithm = DAPO(**options, optimizer=OptimizerSettings(weight_decay=0.0))
     learner = make_learner(models["llama"], algorithm, sampling=Sampling(max_tokens=4))
     before = snapshot(learner.pair)
     learner.update(kept)
-    assert any(not torch.equal(before[name], each) for name, each in snapshot(learner.pair).items())
+    assert any(not torch.equal(before[name], weight) for name, weight in snapshot(learner.pair).items())
     still = make_learner(models["llama"], algorithm)  # without a limit to tell of, nothing is too long
     still.update(kept)
-    assert all(torch.equal(before[name], each) for name, each in snapshot(still.pair).items())
+    assert all(torch.equal(before[name], weight) for name, weight in snapshot(still.pair).items())
 
 
 # Groups that teach
@@ -213,19 +213,19 @@ def test_teaching_groups_are_those_whose_rewards_differ() -> None:
     rewards = {0: (1.0, 1.0), 1: (0.0, 1.0), 2: (0.0, 0.0), 3: (0.5,)}
     rollouts = [
         replace(rollout(10 * group + i, (3,), (2,), reward), group=group)
-        for group, own in rewards.items()
-        for i, reward in enumerate(own)
+        for group, of_group in rewards.items()
+        for i, reward in enumerate(of_group)
     ]
     for algorithm in (DAPO(), CISPO(), GRPO(drop_constant_groups=True), RLOO(drop_constant_groups=True)):
         assert {one.group for one in algorithm.teaching(rollouts)} == {1}
         assert algorithm.select(rollouts, [])[0] == algorithm.teaching(rollouts)
         assert algorithm.select(rollouts[:2], [])[0] == rollouts[:2]  # never nothing
     assert GRPO().teaching(rollouts) == rollouts
-    assert [each.refills for each in (DAPO(), DAPO(max_refills=0), GRPO(), CISPO())] == [9, 0, 0, 9]
+    assert [kind.refills for kind in (DAPO(), DAPO(max_refills=0), GRPO(), CISPO())] == [9, 0, 0, 9]
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "told"),
+    ("kind", "options", "message"),
     [
         (GRPO, {"max_refills": 3}, "got max_refills=3 with drop_constant_groups=false"),
         (DAPO, {"drop_constant_groups": False}, "got max_refills=9 with drop_constant_groups=false"),
@@ -234,6 +234,6 @@ def test_teaching_groups_are_those_whose_rewards_differ() -> None:
         (DAPO, {"max_refills": -1}, "max_refills: got -1"),
     ],
 )
-def test_what_can_not_be_meant_is_refused(kind: type[CriticFree], options: dict, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_can_not_be_meant_is_refused(kind: type[CriticFree], options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         build(kind, options, where="algorithm")

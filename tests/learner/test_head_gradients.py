@@ -33,7 +33,7 @@ def shared_cast(hidden_NH: Tensor, weight_VH: Tensor, num_chunks: int) -> Tensor
         return logits_NV.log_softmax(-1).gather(-1, targets_N[:, None]).sum()
 
     chunks = zip(hidden_NH.chunk(num_chunks), targets().chunk(num_chunks), strict=True)
-    return torch.stack([checkpoint(chunk, *each, use_reentrant=False) for each in chunks]).sum()
+    return torch.stack([checkpoint(chunk, *part, use_reentrant=False) for part in chunks]).sum()
 
 
 def by_any_head(hidden_NH: Tensor, weight_VH: Tensor, num_chunks: int) -> Tensor:

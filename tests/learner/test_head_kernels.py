@@ -1,4 +1,4 @@
-"""The head's kernels, interpreted on a CPU in a process of their own; and a CPU that never asks for them."""
+"""The head's kernels, interpreted on a CPU in a separate process; and a CPU that never uses them."""
 
 import functools
 import os
@@ -15,7 +15,7 @@ from learner.functional import head_on_gpu
 from learner.functional.head_tiles import tile_size
 from learner.functional.linear_logprobs import LinearHead, linear_logprobs
 from services.models.shape import shape_of
-from services.preflight.capacity.memory_model import MemoryNeeds, logits_bytes
+from services.training.preflight.capacity.memory_model import MemoryNeeds, logits_bytes
 
 CHECKS = Path(__file__).with_name("interpreted_head.py")
 
@@ -53,7 +53,7 @@ def test_where_triton_cannot_run_the_head_says_so_once_and_goes_on(
         logprobs_N, _ = linear_logprobs(hidden_NH, targets_N, head, logits_budget=99, with_entropy=False)
         assert torch.equal(logprobs_N, expected_N)
     assert len(caplog.records) == 1
-    assert "PyTorch's own operators are used instead" in caplog.records[0].getMessage()
+    assert "PyTorch's operators replace them" in caplog.records[0].getMessage()
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def test_an_encoder_decoder_is_measured_on_its_responses_alone(
         sums += float(out.loss) * len(answer)
         hits += int((out.logits.argmax(-1) == labels_1T).sum())
         count += len(answer)
-    found = learner.measure(GIVEN)
-    assert found["loss"] == pytest.approx(sums / count, rel=1e-5)
-    assert found["token_accuracy"] == pytest.approx(hits / count)
+    measures = learner.measure(GIVEN)
+    assert measures["loss"] == pytest.approx(sums / count, rel=1e-5)
+    assert measures["token_accuracy"] == pytest.approx(hits / count)
 
 
 def test_measuring_changes_nothing_and_does_not_drop_out(models: dict[str, Path]) -> None:
@@ -85,10 +85,10 @@ def pair(number: int, chosen: tuple[int, ...], rejected: tuple[int, ...]) -> lis
 
 def with_reference(learner: Learner, rollouts: list[Rollout]) -> list[Rollout]:
     """The rollouts with the learner's log-probabilities now, as of a reference."""
-    found = learner.logprobs(rollouts)
+    logprobs = learner.logprobs(rollouts)
     return [
         replace(one, turns=(replace(one.turns[0], behavior_logprobs=tuple(values)),))
-        for one, values in zip(rollouts, found, strict=True)
+        for one, values in zip(rollouts, logprobs, strict=True)
     ]
 
 
@@ -97,10 +97,10 @@ PAIRS = [*pair(0, (5, 6, 2), (7, 2)), *pair(1, (8, 2), (9, 10, 11, 2)), *pair(2,
 
 def test_log_probabilities_are_those_of_the_model_alone(models: dict[str, Path]) -> None:
     learner = make_learner(models["llama"], DPO(), token_budget=10)
-    for one, found in zip(PAIRS, learner.logprobs(PAIRS), strict=True):
+    for one, logprobs in zip(PAIRS, learner.logprobs(PAIRS), strict=True):
         with torch.no_grad():
             expected = plain_logprobs(learner.pair.lm, one)
-        assert found == pytest.approx(expected.tolist(), abs=1e-5)
+        assert logprobs == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_held_out_pairs_have_the_loss_and_the_margins_of_plain_log_probabilities(
@@ -119,11 +119,11 @@ def test_held_out_pairs_have_the_loss_and_the_margins_of_plain_log_probabilities
         after = [float(plain_logprobs(learner.pair.lm, one).sum()) for one in PAIRS]
     rewards = [0.5 * (now - then) for now, then in zip(after, before, strict=True)]
     margins = [rewards[at] - rewards[at + 1] for at in (0, 2, 4)]
-    found = learner.measure(held_out)
-    assert found["rewards/margin"] == pytest.approx(sum(margins) / 3, abs=1e-4)
-    assert found["rewards/accuracy"] == pytest.approx(sum(margin > 0 for margin in margins) / 3)
+    measures = learner.measure(held_out)
+    assert measures["rewards/margin"] == pytest.approx(sum(margins) / 3, abs=1e-4)
+    assert measures["rewards/accuracy"] == pytest.approx(sum(margin > 0 for margin in margins) / 3)
     losses = [math.log1p(math.exp(-margin)) for margin in margins]  # -log σ(margin)
-    assert found["loss"] == pytest.approx(sum(losses) / 3, abs=1e-4)
+    assert measures["loss"] == pytest.approx(sum(losses) / 3, abs=1e-4)
 
 
 @pytest.mark.parametrize("algorithm", [Supervised(), DPO(), KTO()])
@@ -153,7 +153,7 @@ def test_held_out_labels_are_measured_without_pairs(models: dict[str, Path]) -> 
     labelled = [
         replace(one, turns=(replace(one.turns[0], reward=float(one.lease_id % 2 == 0)),)) for one in rows
     ]
-    found = learner.measure(with_reference(learner, labelled))
+    measures = learner.measure(with_reference(learner, labelled))
     # r = 0 for all and z = 0: each loss is 1 - σ(0)
-    assert found["loss"] == pytest.approx(0.5, abs=1e-5)
-    assert set(found) == {"loss", "rewards/margin", "rewards/accuracy", "rewards/reference_point"}
+    assert measures["loss"] == pytest.approx(0.5, abs=1e-5)
+    assert set(measures) == {"loss", "rewards/margin", "rewards/accuracy", "rewards/reference_point"}

@@ -46,7 +46,7 @@ def test_the_loss_by_hand(algorithm: Supervised | RejectionSampling) -> None:
 
 
 def test_the_gradient_is_that_of_transformers_own_loss(models: dict[str, Path]) -> None:
-    """Which takes a label of -100 for what does not count: here the prompt."""
+    """Compare with a label of -100 for ignored tokens, here the prompt."""
     learner = make_learner(models["llama"], Supervised(num_epochs=1, max_grad_norm=None))
     one = rollout(0, (3, 4, 5), (6, 7, 2))
     labels = torch.tensor([[-100, -100, -100, 6, 7, 2]])

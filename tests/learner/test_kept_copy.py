@@ -36,8 +36,8 @@ def kept(copy: KeptCopy, tensors: dict[str, Tensor], version: int = 1) -> dict[s
     for name, tensor in tensors.items():
         copy.put(name, tensor)
     copy.finish(manifest)
-    found, arrays = copy.whole()
-    assert found == manifest
+    kept_manifest, arrays = copy.whole()
+    assert kept_manifest == manifest
     return arrays
 
 
@@ -97,15 +97,15 @@ def test_more_tensors_than_may_wait_all_come() -> None:
 
 def test_a_copy_that_was_not_finished_is_never_handed_out() -> None:
     copy, tensors = KeptCopy(), {"a": torch.ones(2), "b": torch.ones(2)}
-    with pytest.raises(LearnerError, match="expected a publication first"):
+    with pytest.raises(LearnerError, match="publish first"):
         copy.whole()
     kept(copy, tensors)
     copy.begin(manifest_of(tensors, version=2))
-    with pytest.raises(LearnerError, match="expected a publication first"):
+    with pytest.raises(LearnerError, match="publish first"):
         copy.whole()
     copy.put("a", tensors["a"])
     copy.finish(None)
-    with pytest.raises(LearnerError, match="expected a publication first"):
+    with pytest.raises(LearnerError, match="publish first"):
         copy.whole()
     assert kept(copy, tensors, version=3)
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from contracts.rollout import Sampling
 from learner.algorithms.ppo import PPO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.distributed.ranks import ALONE
 from learner.functional.support import pack_bits, unpack_bits
 from learner.passes.kept_supports import BITS, EXCLUDED, LISTED, keep, pack
@@ -65,12 +65,12 @@ class Shapes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        self.seen |= {tuple(each.shape) for each in torch.utils._pytree.tree_leaves(made) if _is(each)}
+        self.seen |= {tuple(leaf.shape) for leaf in torch.utils._pytree.tree_leaves(made) if _is(leaf)}
         return made
 
 
-def _is(each: Any) -> bool:
-    return isinstance(each, Tensor)
+def _is(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_scores_and_updates_hold_no_word_of_every_token(models: dict[str, Path],
         learner.update(rollouts)
     num_rollouts, num_tokens = batch.mask_BT.shape
     assert (num_rollouts, num_tokens) in shapes.seen
-    assert not [each for each in shapes.seen if len(each) > 2 and each[:2] == (num_rollouts, num_tokens)]
+    assert not [shape for shape in shapes.seen if len(shape) > 2 and shape[:2] == (num_rollouts, num_tokens)]

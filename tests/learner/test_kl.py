@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.functional.kl import k1, k3
-from learner.kl_control import KLSettings, next_coefficient
+from learner.optimization.kl_control import KLSettings, next_coefficient
 
 ZIEGLER = KLSettings(controller="ziegler", coefficient=0.15, target=6.0, horizon=10000)
 

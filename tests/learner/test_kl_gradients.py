@@ -1,4 +1,4 @@
-"""Which way each KL term pushes: expectations over every action of a small softmax, summed and not sampled,
+"""The direction of each KL term: expectations over every action of a small softmax, summed and not sampled,
 against autograd of the KL itself.
 """
 
@@ -141,7 +141,7 @@ def test_near_the_reference_only_k1_pulls_a_token_through_its_reward() -> None:
 
 @given(logits, logits, st.booleans())
 def test_the_categorical_kl_is_torchs(one: Tensor, other: Tensor, backwards: bool) -> None:
-    p, q = (torch.distributions.Categorical(logits=each) for each in (one, other))
+    p, q = (torch.distributions.Categorical(logits=logits_NV) for logits_NV in (one, other))
     got = categorical_kl(one.log_softmax(-1)[None], other.log_softmax(-1)[None])
     torch.testing.assert_close(got[0], torch.distributions.kl_divergence(p, q))
 

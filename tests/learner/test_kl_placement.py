@@ -9,8 +9,8 @@ from torch import Tensor
 
 from learner.algorithms.base import Credit, CreditInputs, LossInputs, LossOutput
 from learner.algorithms.ppo import PPO
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.tiny import make_learner, perturb, plain_logits, random_rollouts
 
 Estimator = Literal["k1", "k2", "k3", "k3_exact", "full", "forward", "forward_full"]

@@ -13,15 +13,17 @@ from learner.algorithms.base import Algorithm, Credit, CreditInputs
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.dapo import DAPO
 from learner.algorithms.distillation import Distillation
+from learner.algorithms.dppo import DPPO
 from learner.algorithms.dr_grpo import DrGRPO
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.gspo import GSPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rejection import RejectionSampling
 from learner.algorithms.rloo import RLOO
-from learner.kl_control import KLSettings
+from learner.algorithms.sapo import SAPO
 from learner.learner import Learner
 from learner.models.policy import Policy
+from learner.optimization.kl_control import KLSettings
 from learner.passes.known_passes import compared_rollouts, loads_reference, said_of_passes, why_not_early
 from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import SMOOTH, make_learner, random_rollouts, snapshot, without_times
@@ -37,11 +39,14 @@ ONE_STEP: dict[str, Algorithm] = {
     "gspo": GSPO(optimizer=SMOOTH, learning_rate=1e-3),
     "dapo": DAPO(optimizer=SMOOTH, learning_rate=1e-3),
     "cispo": CISPO(optimizer=SMOOTH, learning_rate=1e-3),
+    "sapo": SAPO(optimizer=SMOOTH, learning_rate=1e-3),
+    "dppo": DPPO(optimizer=SMOOTH, learning_rate=1e-3),
+    "a bonus": GRPO(optimizer=SMOOTH, learning_rate=1e-3, entropy_coef=0.1),
 }
 
 
 def groups_of_four() -> list[Rollout]:
-    return [replace(each, group=number // 4) for number, each in enumerate(random_rollouts(12))]
+    return [replace(one, group=number // 4) for number, one in enumerate(random_rollouts(12))]
 
 
 def passes(policy: Policy) -> list[int]:
@@ -58,16 +63,16 @@ def passes(policy: Policy) -> list[int]:
 def test_weights_and_metrics_are_those_of_an_own_pass(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str, budget: int
 ) -> None:
-    found = []
+    updates = []
     for by_update in (True, False):
         learner = make_learner(models["llama"], ONE_STEP[name], token_budget=budget)
         if not by_update:
             monkeypatch.setattr("learner.passes.scorer.scores_come_with_the_update", lambda *_, **__: False)
         metrics = [without_times(learner.update(groups_of_four())) for _ in range(2)]
-        found.append((snapshot(learner.pair), metrics))
-    (weights, metrics), (expected_weights, expected) = found
+        updates.append((snapshot(learner.pair), metrics))
+    (weights, metrics), (expected_weights, expected) = updates
     torch.testing.assert_close(weights, expected_weights, atol=1e-5, rtol=1e-5)
-    assert [each.keys() for each in metrics] == [each.keys() for each in expected]
+    assert [row.keys() for row in metrics] == [row.keys() for row in expected]
     for got, known in zip(metrics, expected, strict=True):
         assert got == pytest.approx(known, abs=1e-4, rel=1e-3)
 
@@ -76,13 +81,13 @@ def scores_of(learner: Learner) -> list[ScoredBatch]:
     """Note what each update scores."""
     noted: list[ScoredBatch] = []
     score = learner._score_batch
-    learner._score_batch = lambda *given: (noted.append(score(*given)), noted[-1])[1]  # type: ignore[method-assign]
+    learner._score_batch = lambda *arguments: (noted.append(score(*arguments)), noted[-1])[1]  # type: ignore[method-assign]
     return noted
 
 
 @pytest.mark.parametrize("num_epochs", [1, 2])  # with 1 the update's own pass gives the policy's scores
 def test_a_kl_that_only_shows_is_measured_on_some_responses(models: dict[str, Path], num_epochs: int) -> None:
-    found = {}
+    by_interval = {}
     for every in (0, 1, 5):
         kl = KLSettings(placement="loss", coefficient=0.0, measure_every=every)
         algorithm = GRPO(optimizer=SMOOTH, learning_rate=1e-2, kl=kl, num_epochs=num_epochs)
@@ -92,34 +97,34 @@ def test_a_kl_that_only_shows_is_measured_on_some_responses(models: dict[str, Pa
         reads = passes(learner.reference) if learner.reference else []
         scored = scores_of(learner)
         metrics = without_times(learner.update(groups_of_four()))
-        found[every] = snapshot(learner.pair), metrics, scored[0], sum(reads)
+        by_interval[every] = snapshot(learner.pair), metrics, scored[0], sum(reads)
     for every in (0, 5):
-        for name, weight in found[every][0].items():
-            assert torch.equal(weight, found[1][0][name])
-    assert "kl/mean" not in found[0][1]
-    whole = found[1][2]
+        for name, weight in by_interval[every][0].items():
+            assert torch.equal(weight, by_interval[1][0][name])
+    assert "kl/mean" not in by_interval[0][1]
+    whole = by_interval[1][2]
     ratios_BT = whole.old_logprobs_BT - whole.ref_logprobs_BT
     tokens = sum(len(turn.tokens) for row in (0, 5, 10) for turn in groups_of_four()[row].turns)
     expected = float(ratios_BT[[0, 5, 10]].sum()) / tokens
-    assert found[5][1]["kl/mean"] == pytest.approx(expected, rel=1e-4) and abs(expected) > 1e-3
-    assert found[1][3] == 12 and found[5][3] == 3
+    assert by_interval[5][1]["kl/mean"] == pytest.approx(expected, rel=1e-4) and abs(expected) > 1e-3
+    assert by_interval[1][3] == 12 and by_interval[5][3] == 3
 
 
 def test_where_the_kl_acts_it_is_measured_on_all() -> None:
-    given = GRPO(kl=KLSettings(placement="loss", coefficient=0.1, measure_every=0))
-    for algorithm in (GRPO(), PPO(), Distillation(), given):
+    acting = GRPO(kl=KLSettings(placement="loss", coefficient=0.1, measure_every=0))
+    for algorithm in (GRPO(), PPO(), Distillation(), acting):
         assert len(compared_rollouts(algorithm, 12)) == 12 and loads_reference(algorithm)
 
 
 def test_what_is_left_out_is_said() -> None:
-    asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
-    assert said_of_passes(PPO(), num_rollouts=8, **asked) == []
-    assert said_of_passes(DrGRPO(), num_rollouts=8, **asked) == [
-        "old log-probabilities come from the update's own pass",
+    setup: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
+    assert said_of_passes(PPO(), num_rollouts=8, **setup) == []
+    assert said_of_passes(DrGRPO(), num_rollouts=8, **setup) == [
+        "old log-probabilities come from the update's pass",
         "the reference scores one of 8 responses",
     ]
     never = DrGRPO(filter_truncated=True, kl=KLSettings(placement="loss", coefficient=0.0, measure_every=0))
-    assert said_of_passes(never, num_rollouts=8, **asked) == ["there is no reference, and no kl/mean"]
+    assert said_of_passes(never, num_rollouts=8, **setup) == ["there is no reference, and no kl/mean"]
 
 
 def test_the_policys_trunk_runs_once_a_batch_and_never_to_score(models: dict[str, Path]) -> None:
@@ -145,7 +150,9 @@ def test_where_scores_are_needed_before_the_policy_has_its_pass(
     scored: list[bool] = []
     score = learner._score_batch
     monkeypatch.setattr(
-        learner, "_score_batch", lambda *given: (found := score(*given), scored.append(found.by_update))[0]
+        learner,
+        "_score_batch",
+        lambda *arguments: (batch := score(*arguments), scored.append(batch.by_update))[0],
     )
     learner.update(groups_of_four())
     assert scored == [False]
@@ -179,7 +186,7 @@ def test_the_first_minibatch_gives_its_scores_and_nothing_changes(
             monkeypatch.setattr(full, lambda *_, **__: False)
         noted = scores_of(learner)
         metrics = [without_times(learner.update(groups_of_four())) for _ in range(2)]
-        assert [each.by_update for each in noted] == [by_update] * 2
+        assert [batch.by_update for batch in noted] == [by_update] * 2
         results.append((snapshot(learner.pair), metrics))
         scores.append(noted[-1])
     (weights, metrics), (expected_weights, expected) = results
@@ -187,7 +194,7 @@ def test_the_first_minibatch_gives_its_scores_and_nothing_changes(
     for got, known in zip(metrics, expected, strict=True):
         assert got == pytest.approx(known, abs=1e-4, rel=1e-3)
     for field in ("old_logprobs_BT", "entropies_BT", "ref_logprobs_BT"):
-        got_BT, known_BT = (getattr(each, field) for each in scores)
+        got_BT, known_BT = (getattr(scores_of_update, field) for scores_of_update in scores)
         torch.testing.assert_close(got_BT, known_BT, atol=1e-5, rtol=1e-5)
 
 
@@ -207,9 +214,9 @@ def test_what_was_scored_early_has_no_other_pass(models: dict[str, Path]) -> Non
 
 
 def test_the_plan_says_it_of_the_first_minibatch() -> None:
-    asked: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
-    (phrase,) = said_of_passes(SEVERAL["minibatches"], num_rollouts=12, **asked)
-    assert phrase.startswith("old log-probabilities of the first minibatch come from the update's own pass")
+    setup: dict[str, bool] = {"restricts": False, "has_data": False, "drops_out": False}
+    (phrase,) = said_of_passes(SEVERAL["minibatches"], num_rollouts=12, **setup)
+    assert phrase.startswith("old log-probabilities of the first minibatch come from the update's pass")
 
 
 class LeavesOut(GRPO):

@@ -1,4 +1,4 @@
-"""The learner's updates: what must not matter does not, and what must stop does."""
+"""The learner's updates: irrelevant choices change nothing, and stop conditions stop."""
 
 import dataclasses
 import random
@@ -14,9 +14,9 @@ from contracts.rollout import Rollout
 from learner.algorithms.base import Algorithm, OptimizerSettings
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
-from learner.batching import Batch
-from learner.kl_control import KLSettings
+from learner.batches.batching import Batch
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import (
     SMOOTH,

@@ -9,7 +9,7 @@ import torch
 
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
-from learner.kl_control import KLSettings
+from learner.optimization.kl_control import KLSettings
 from tests.learner.tiny import (
     make_learner,
     perturb,

@@ -19,10 +19,7 @@ from contracts.components import find
 from contracts.errors import LearnerError
 from contracts.rollout import FinishReason, Rollout
 from learner.algorithms import ALGORITHMS
-from learner.algorithms.a_lol import ALoL
-from learner.algorithms.a_lol_kl import ALoLKL
-from learner.algorithms.a_lol_ref_free import ALoLReferenceFree
-from learner.algorithms.a_lol_seq import ALoLSequence
+from learner.algorithms.a_lol import ALoL, ALoLKL, ALoLReferenceFree, ALoLSequence
 from learner.algorithms.base import Algorithm, LossInputs, OptimizerSettings
 from learner.algorithms.classes import algorithm_class
 from learner.algorithms.dpo import DPO
@@ -32,7 +29,7 @@ from learner.algorithms.pro import PRO
 from learner.algorithms.r_gold import RGold
 from learner.algorithms.r_lol import RLoL
 from learner.algorithms.wbc import WBC
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.learner import Learner
 from learner.models.actor_critic import ActorCritic
 from tests.learner.precision import in_float64
@@ -94,7 +91,7 @@ def learner_and_data(
 
 
 def name_of(algorithm: Algorithm) -> str:
-    return next(name for name, each in ALGORITHMS.items() if issubclass(type(algorithm), find("", each, {})))
+    return next(name for name, kind in ALGORITHMS.items() if issubclass(type(algorithm), find("", kind, {})))
 
 
 # Gradients by hand
@@ -209,20 +206,20 @@ def gradient_of_update(
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Gradient of a step, and the update's metrics."""
     learner.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
-    told = learner.update(data)
+    metrics = learner.update(data)
     return {
         name: parameter.grad.clone()
         for name, parameter in learner.pair.lm.named_parameters()
         if parameter.grad is not None
-    }, told
+    }, metrics
 
 
-def same_gradient(learner: Learner, loss: Tensor, found: dict[str, Tensor]) -> None:
-    named = {name: each for name, each in learner.pair.lm.named_parameters() if name in found}
-    largest = max(float(each.abs().max()) for each in found.values())
+def same_gradient(learner: Learner, loss: Tensor, gradients: dict[str, Tensor]) -> None:
+    named = {name: parameter for name, parameter in learner.pair.lm.named_parameters() if name in gradients}
+    largest = max(float(gradient.abs().max()) for gradient in gradients.values())
     assert largest > 1e-3
     for name, expected in zip(named, torch.autograd.grad(loss, list(named.values())), strict=True):
-        torch.testing.assert_close(found[name], expected, atol=1e-4 * largest, rtol=1e-3)
+        torch.testing.assert_close(gradients[name], expected, atol=1e-4 * largest, rtol=1e-3)
 
 
 def without_clipping(algorithm: Algorithm) -> Algorithm:
@@ -241,10 +238,10 @@ def test_the_gradient_is_that_of_the_formula(
     path = (models | seq2seq)[family]
     learner, data = learner_and_data(path, without_clipping(algorithm), single_turns(6), token_budget=30)
     known = responses(learner, data, family)
-    found, told = gradient_of_update(learner, data)
-    loss = torch.stack([by_hand(*each) for each in known]).mean()
-    assert told["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
-    same_gradient(learner, loss, found)
+    gradients, metrics = gradient_of_update(learner, data)
+    loss = torch.stack([by_hand(*one) for one in known]).mean()
+    assert metrics["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
+    same_gradient(learner, loss, gradients)
 
 
 @families
@@ -259,19 +256,19 @@ def test_the_gradient_is_that_of_the_ranking(
     path = (models | seq2seq)[family]
     learner, data = learner_and_data(path, without_clipping(algorithm), single_turns(6), token_budget=30)
     known = responses(learner, data, family)
-    found, told = gradient_of_update(learner, data)
+    gradients, metrics = gradient_of_update(learner, data)
     size = RANKED[name_of(algorithm)]
     prompts = [known[start : start + size] for start in range(0, len(known), size)]
     loss = torch.stack([by_hand(*prompt) for prompt in prompts]).mean()
-    assert told["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
-    same_gradient(learner, loss, found)
+    assert metrics["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
+    same_gradient(learner, loss, gradients)
 
 
 def test_a_shifted_mask_leaves_out_the_first_token_and_scores_an_end_behind_the_last() -> None:
     whole_one, cut = rollout(0, (12, 14), (15, 17, 2), 1.0), rollout(1, (12, 14), (16, 18), 0.5)
     cut = replace(cut, finish_reason=FinishReason.LENGTH)
     (first, second), _ = PRO(suffix_mask="shifted").select([whole_one, cut], [])
-    assert [(each.turns[0].observation, each.turns[0].tokens) for each in (first, second)] == [
+    assert [(one.turns[0].observation, one.turns[0].tokens) for one in (first, second)] == [
         ((12, 14, 15), (17, 2, 2)),
         ((12, 14, 16), (18, 2)),
     ]
@@ -297,10 +294,10 @@ def test_the_gradient_with_a_shifted_mask_is_that_of_the_ranking(models: dict[st
         logprobs = logprobs_LV[scored_from - 1 : -1].gather(-1, tokens[scored_from:, None]).squeeze(-1)
         known.append((logprobs, logprobs, one.total_reward, 0.0))
         assert len(logprobs) == len(turn.tokens)
-    found, told = gradient_of_update(learner, data)
+    gradients, metrics = gradient_of_update(learner, data)
     loss = torch.stack([pro_by_hand(*known[:3]), pro_by_hand(*known[3:])]).mean()
-    assert told["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
-    same_gradient(learner, loss, found)
+    assert metrics["loss/policy"] == pytest.approx(loss.item(), rel=1e-4)
+    same_gradient(learner, loss, gradients)
 
 
 # Before the first step
@@ -320,17 +317,17 @@ def test_weights_are_one_at_first_to_the_bit_where_the_pass_is_the_same(
             if family == "t5":
                 precise.enter_context(in_float64(learner))
                 precise.enter_context(in_float64(fresh))
-            told = fresh.update(scored(learner.pair, [replace(one, baseline=0.0)]))
-        assert told["ratio/max"] == pytest.approx(1.0, abs=1e-9 if family == "t5" else 0.0)
-        assert told["ratio/mean"] == pytest.approx(1.0, abs=2e-5)  # a mean of ones: their sum is rounded
-        assert told["clip_fraction"] == 0.0
+            metrics = fresh.update(scored(learner.pair, [replace(one, baseline=0.0)]))
+        assert metrics["ratio/max"] == pytest.approx(1.0, abs=1e-9 if family == "t5" else 0.0)
+        assert metrics["ratio/mean"] == pytest.approx(1.0, abs=2e-5)  # a mean of ones: their sum is rounded
+        assert metrics["clip_fraction"] == 0.0
 
 
 def test_dpo_begins_without_a_margin(models: dict[str, Path]) -> None:
     learner = make_learner(models["llama"], DPO())
-    told = learner.update(scored(learner.pair, random_rollouts(8), 2))
-    assert told["loss/policy"] == pytest.approx(np.log(2), abs=1e-5)
-    assert told["rewards/margin"] == pytest.approx(0.0, abs=1e-5)
+    metrics = learner.update(scored(learner.pair, random_rollouts(8), 2))
+    assert metrics["loss/policy"] == pytest.approx(np.log(2), abs=1e-5)
+    assert metrics["rewards/margin"] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_what_an_update_says_by_hand(models: dict[str, Path]) -> None:
@@ -341,13 +338,13 @@ def test_what_an_update_says_by_hand(models: dict[str, Path]) -> None:
         one = rollout(i, (3, 4), (5 + i,), reward)
         now = plain_logprobs(learner.pair.lm, one).item()
         data.append(replace(rollout(i, (3, 4), (5 + i,), reward, logprobs=[now - log_ratio]), baseline=0.5))
-    told = learner.update(data)
+    metrics = learner.update(data)
     ratios = np.exp([1.0, -3.0, 0.5])
-    assert told["ratio/mean"] == pytest.approx(ratios.mean(), rel=1e-4)
-    assert told["ratio/max"] == pytest.approx(ratios[0], rel=1e-4)
-    assert told["clip_fraction"] == pytest.approx(2 / 3)  # 2.72 and 0.05 are outside of [0.1, 1.9]
-    assert told["advantage/mean"] == pytest.approx((0.4 - 0.4 + 0.3) / 3, abs=1e-6)
-    assert told["share_positive"] == pytest.approx(2 / 3)
+    assert metrics["ratio/mean"] == pytest.approx(ratios.mean(), rel=1e-4)
+    assert metrics["ratio/max"] == pytest.approx(ratios[0], rel=1e-4)
+    assert metrics["clip_fraction"] == pytest.approx(2 / 3)  # 2.72 and 0.05 are outside of [0.1, 1.9]
+    assert metrics["advantage/mean"] == pytest.approx((0.4 - 0.4 + 0.3) / 3, abs=1e-6)
+    assert metrics["share_positive"] == pytest.approx(2 / 3)
 
 
 # How a batch is laid out
@@ -369,12 +366,12 @@ def test_neither_splitting_nor_padding_nor_order_changes_an_update(
     precise = in_float64 if family == "t5" else nullcontext
     close = {"atol": 1e-9, "rtol": 1e-9} if family == "t5" else {"atol": 2e-5, "rtol": 1e-4}
     with precise(learner):
-        told, expected = without_times(learner.update(data)), snapshot(learner.pair)
+        metrics, expected = without_times(learner.update(data)), snapshot(learner.pair)
     assert max(float((expected[key] - start[key]).abs().max()) for key in start) > 1e-3
     for order, settings in ((1, {"token_budget": 1}), (-1, {"token_budget": 30, "logits_budget": 100})):
         other, _ = learner_and_data(path, smooth(name), rollouts, **settings)
         with precise(other):
-            assert without_times(other.update(data[::order])) == pytest.approx(told, abs=1e-4, rel=1e-3)
+            assert without_times(other.update(data[::order])) == pytest.approx(metrics, abs=1e-4, rel=1e-3)
         for key, parameter in snapshot(other.pair).items():
             torch.testing.assert_close(parameter, expected[key], **close)
 
@@ -390,10 +387,10 @@ def test_the_responses_of_a_prompt_stay_together_best_first(models: dict[str, Pa
     for rollouts in (shuffled, apart):
         seen.clear()
         learner.update(rollouts)
-        assert [each.num_rollouts for each in seen] == [6, 6, 6, 6, 3]
-        for each in seen:
-            rewards = each.advantages_N[each.rows_N.diff(prepend=torch.tensor([-1])) == 1].tolist()
-            assert (each.group_size, rewards) == (3, [1.5, 0.5, -0.5])
+        assert [batch.num_rollouts for batch in seen] == [6, 6, 6, 6, 3]
+        for batch in seen:
+            rewards = batch.advantages_N[batch.rows_N.diff(prepend=torch.tensor([-1])) == 1].tolist()
+            assert (batch.group_size, rewards) == (3, [1.5, 0.5, -0.5])
 
 
 def test_a_batch_of_prompts_keeps_a_value_each() -> None:
@@ -503,7 +500,7 @@ ALL = range(6)
         (
             {"pro"},
             at([2], lambda one: with_reward(one, 9.0)),
-            "1 of 2 prompts have rewards that are no ranking",
+            "1 of 2 prompts have rewards that form no ranking",
         ),
     ],
 )
@@ -525,8 +522,8 @@ def test_data_that_are_no_good(
 
 def test_nll_needs_no_rewards_no_values_and_no_reference(models: dict[str, Path]) -> None:
     learner = make_learner(models["llama"], NLL())
-    told = learner.update([unscored(unasked(one)) for one in single_turns(4)])
-    assert told["loss/policy"] > 0 and told["tokens/trained"] > 0
+    metrics = learner.update([unscored(unasked(one)) for one in single_turns(4)])
+    assert metrics["loss/policy"] > 0 and metrics["tokens/trained"] > 0
 
 
 # Learning

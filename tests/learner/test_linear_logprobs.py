@@ -128,10 +128,10 @@ def test_log_probabilities_are_the_same_with_and_without_entropies(cut: bool) ->
             targets_N,
             LinearHead(weight_VH, bias_V),
             logits_budget=SMALL,
-            with_entropy=each,
+            with_entropy=with_entropy_of,
             restriction=restriction,
         )[0]
-        for each in (True, False)
+        for with_entropy_of in (True, False)
     )
     assert torch.equal(with_entropy, without)
 
@@ -182,8 +182,8 @@ def test_tiles_within_the_budget_are_not_computed_again(
     hidden_NH, weight_VH, bias_V, targets_N = case(0)
     head = LinearHead(weight_VH, bias_V)
     with Products() as products:
-        found = linear_logprobs(hidden_NH, targets_N, head, logits_budget=budget, with_entropy=with_entropy)
-        sum(each.sum() for each in found if each is not None).backward()  # type: ignore[union-attr]
+        outputs = linear_logprobs(hidden_NH, targets_N, head, logits_budget=budget, with_entropy=with_entropy)
+        sum(output.sum() for output in outputs if output is not None).backward()  # type: ignore[union-attr]
     assert products.count == expected
 
 

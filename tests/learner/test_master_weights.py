@@ -14,10 +14,10 @@ from learner.algorithms.classes import algorithm_class
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
 from learner.learner import Learner
-from learner.master_weights import MasterWeights
 from learner.models.policy import Policy, family
 from learner.models.rounding import matrices, round_frozen, round_states
-from learner.number_formats import keeps_masters, why_float32
+from learner.optimization.master_weights import MasterWeights
+from learner.optimization.number_formats import keeps_masters, why_float32
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.seq2seq import Name, single_turns
 from tests.learner.tiny import make_learner, make_pair, perturb, random_rollouts, snapshot, without_times
@@ -68,7 +68,7 @@ def test_gradients_add_up_in_float32() -> None:
 
 def test_a_tied_matrix_has_one_master_and_a_value_head_none(models: dict[str, Path]) -> None:
     learner = make_learner(models["llama"], PPO(), value_trunk="separate", **ROUNDED)
-    rounded = {name for name, each in learner.pair.named_parameters() if each.dtype == torch.bfloat16}
+    rounded = {name for name, p in learner.pair.named_parameters() if p.dtype == torch.bfloat16}
     assert "policy.lm.lm_head.weight" in rounded and "critic.trunk.layers.1.mlp.up_proj.weight" in rounded
     assert {name for name in rounded if "norm" in name or "embed" in name or "head." in name} == {
         "policy.lm.lm_head.weight"
@@ -95,7 +95,7 @@ def test_a_resumed_run_repeats_to_the_bit(
     for ours, theirs in ((exact(resumed), exact(whole)), (snapshot(resumed.pair), snapshot(whole.pair))):
         torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
     torch.testing.assert_close(moments(resumed), moments(whole), atol=0, rtol=0)
-    assert {each.dtype for each in moments(whole).values()} == {torch.float32}
+    assert {moment.dtype for moment in moments(whole).values()} == {torch.float32}
     started = snapshot(make_pair(models[name], value_trunk=value_trunk))
     assert any(not torch.equal(value, started[key]) for key, value in exact(resumed).items())
     for key, value in snapshot(whole.pair).items():
@@ -114,7 +114,7 @@ def test_a_run_goes_on_from_the_other_formats_checkpoint(
     one.update(random_rollouts(8))
     one.save(str(tmp_path))
     saved = load_file(tmp_path / "policy.safetensors")
-    assert {each.dtype for each in saved.values() if each.is_floating_point()} == {torch.float32}
+    assert {tensor.dtype for tensor in saved.values() if tensor.is_floating_point()} == {torch.float32}
     two.load(str(tmp_path))
     torch.testing.assert_close(exact(two), exact(one), atol=0, rtol=0)
     two.update(random_rollouts(8, seed=1))
@@ -147,9 +147,9 @@ def test_a_rounded_reference_scores_to_the_bit_as_before(models: dict[str, Path]
     for name in ("gpt2", "llama", "opt"):
         learner = make_learner(models[name], GRPO(), autocast="bfloat16", param_dtype="float32")
         assert learner.reference is not None
-        dtypes = [each.dtype for each in learner.reference.parameters()]
+        dtypes = [parameter.dtype for parameter in learner.reference.parameters()]
         assert torch.bfloat16 in dtypes and torch.float32 in dtypes
-        assert {each.dtype for each in learner.pair.parameters()} == {torch.float32}
+        assert {parameter.dtype for parameter in learner.pair.parameters()} == {torch.float32}
         # before training the policy has the same weights, in float32
         assert learner.update(batch_of)["kl/mean"] == 0.0
 
@@ -161,7 +161,7 @@ def test_before_training_the_reference_is_the_policy(models: dict[str, Path]) ->
 
 def passes(policy: Policy, batch_of: Iterable[Any], *, rounds: bool) -> tuple[Tensor, Tensor]:
     """Return log-probabilities, and the gradient of their weighted sum over several micro-batches."""
-    from learner.batching import collate
+    from learner.batches.batching import collate
 
     logprobs, generator = [], torch.Generator().manual_seed(5)
     for micro in micro_batches_of(collate(list(batch_of), torch.device("cpu")), 64):
@@ -170,8 +170,8 @@ def passes(policy: Policy, batch_of: Iterable[Any], *, rounds: bool) -> tuple[Te
         weights_N = torch.randn(len(logprobs_N), generator=generator).to(logprobs_N.dtype)
         (logprobs_N * weights_N).sum().backward()
         logprobs.append(logprobs_N.detach().double())
-    gradients = [each.grad for each in policy.parameters() if each.grad is not None]
-    return torch.cat(logprobs), torch.cat([each.double().flatten() for each in gradients])
+    gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
+    return torch.cat(logprobs), torch.cat([gradient.double().flatten() for gradient in gradients])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "llama_tied", "t5", "t5_gated"])
@@ -223,10 +223,10 @@ def test_where_parameters_stay_float32(
     settings: dict[str, Any], model: dict[str, Any], algorithm: str, message: str
 ) -> None:
     learner, kind = {"autocast": "bfloat16", **settings}, algorithm_class(algorithm)()
-    asked = ModelSettings(path="gpt2", **model)
+    model_of_run = ModelSettings(path="gpt2", **model)
     with pytest.raises(InputError, match=rf"param_dtype=bfloat16: .*{message}.*; expected learner\.param_"):
-        keeps_masters(LearnerSettings(**learner, param_dtype="bfloat16"), asked, kind, on_gpu=True)
-    assert not keeps_masters(LearnerSettings(**learner), asked, kind, on_gpu=True)
+        keeps_masters(LearnerSettings(**learner, param_dtype="bfloat16"), model_of_run, kind, on_gpu=True)
+    assert not keeps_masters(LearnerSettings(**learner), model_of_run, kind, on_gpu=True)
 
 
 def test_left_open_a_gpu_has_bfloat16_and_a_cpu_float32() -> None:

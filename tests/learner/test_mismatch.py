@@ -14,11 +14,11 @@ from learner.algorithms.grpo import GRPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rloo import RLOO
-from learner.batching import collate
-from learner.kl_control import KLSettings
+from learner.batches.batching import collate
 from learner.learner import Learner
 from learner.mismatch_settings import MismatchSettings
 from learner.off_policy import Correction, correction_of
+from learner.optimization.kl_control import KLSettings
 from learner.settings import LearnerSettings, ModelSettings
 from tests.learner.tiny import SMOOTH, perturb, plain_logprobs, random_rollouts, snapshot, without_times
 
@@ -84,10 +84,10 @@ def test_masks_without_weights_are_refused() -> None:
 def test_which_correction_applies(
     settings: dict[str, Any], version: int, differs: bool, level: str | None
 ) -> None:
-    found = correction_of(
+    correction = correction_of(
         LearnerSettings(**settings), collate(random_rollouts(2)), version=version, rounds=differs
     )
-    assert (found and found.level) == level
+    assert (correction and correction.level) == level
 
 
 def learner_of(path: Path, algorithm: Any = None, *, engine_rounds: bool = True, **settings: Any) -> Learner:
@@ -122,7 +122,7 @@ def test_only_rounding_is_corrected_by_default(
 def drawn(learner: Learner, drift: float = 0.2) -> list[Rollout]:
     """Rollouts in groups of four whose engine's log-probabilities are up to `drift` nats off."""
     generator = torch.Generator().manual_seed(7)
-    found = []
+    rollouts = []
     for number, one in enumerate(random_rollouts(12)):
         with torch.no_grad():
             own_N = plain_logprobs(learner.pair.lm, one)
@@ -132,8 +132,8 @@ def drawn(learner: Learner, drift: float = 0.2) -> list[Rollout]:
             part = tuple(off_N[at : at + len(turn.tokens)].clamp(max=0).tolist())
             turns.append(replace(turn, behavior_logprobs=part))
             at += len(turn.tokens)
-        found.append(replace(one, turns=tuple(turns), group=number // 4))
-    return found
+        rollouts.append(replace(one, turns=tuple(turns), group=number // 4))
+    return rollouts
 
 
 @pytest.mark.parametrize("algorithm", [GRPO, RLOO])
@@ -141,17 +141,17 @@ def test_the_updates_own_pass_gives_the_weights(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, algorithm: Any
 ) -> None:
     """Equal to an update that scores first: the weights need no pass of their own."""
-    given = algorithm(learning_rate=1e-3, optimizer=SMOOTH)
-    found = []
+    chosen = algorithm(learning_rate=1e-3, optimizer=SMOOTH)
+    updates = []
     for by_update in (True, False):
-        learner = learner_of(models["llama"], given, mismatch=MismatchSettings(mask_above=1.15))
+        learner = learner_of(models["llama"], chosen, mismatch=MismatchSettings(mask_above=1.15))
         if not by_update:
             monkeypatch.setattr("learner.passes.scorer.scores_come_with_the_update", lambda *_, **__: False)
         metrics = without_times(learner.update(drawn(learner)))
-        found.append((snapshot(learner.pair), metrics))
-    torch.testing.assert_close(found[0][0], found[1][0], atol=1e-5, rtol=1e-5)
-    assert found[0][1] == pytest.approx(found[1][1], abs=1e-4, rel=1e-3)
-    assert 0.05 < found[0][1]["mismatch/masked"] < 0.3
+        updates.append((snapshot(learner.pair), metrics))
+    torch.testing.assert_close(updates[0][0], updates[1][0], atol=1e-5, rtol=1e-5)
+    assert updates[0][1] == pytest.approx(updates[1][1], abs=1e-4, rel=1e-3)
+    assert 0.05 < updates[0][1]["mismatch/masked"] < 0.3
 
 
 def test_what_is_masked_teaches_nothing(models: dict[str, Path]) -> None:
@@ -166,7 +166,7 @@ def test_what_is_masked_teaches_nothing(models: dict[str, Path]) -> None:
             replace(
                 one,
                 turns=tuple(
-                    replace(turn, behavior_logprobs=tuple(each - 1 for each in turn.behavior_logprobs))
+                    replace(turn, behavior_logprobs=tuple(logprob - 1 for logprob in turn.behavior_logprobs))
                     for turn in one.turns
                 ),
             )
@@ -181,10 +181,10 @@ def test_what_is_masked_teaches_nothing(models: dict[str, Path]) -> None:
 
 
 def test_in_float32_nothing_changes_to_the_bit(models: dict[str, Path]) -> None:
-    found = []
+    updates = []
     for mismatch in (MismatchSettings(), MismatchSettings(weights="none")):
         learner = learner_of(models["llama"], PPO(), engine_rounds=False, mismatch=mismatch)
         metrics = without_times(learner.update(drawn(learner)))
-        found.append((snapshot(learner.pair), metrics))
-    assert found[0][1] == found[1][1]
-    assert all(torch.equal(found[0][0][key], found[1][0][key]) for key in found[0][0])
+        updates.append((snapshot(learner.pair), metrics))
+    assert updates[0][1] == updates[1][1]
+    assert all(torch.equal(updates[0][0][key], updates[1][0][key]) for key in updates[0][0])

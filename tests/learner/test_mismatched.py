@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from contracts.rollout import Rollout
-from learner.mismatched import mismatched, mismatched_kl
 from learner.models.actor_critic import frozen_copy
+from learner.passes.mismatched_kl import mismatched, mismatched_kl
 from tests.learner.tiny import make_pair, perturb, rollout
 
 CPU = torch.device("cpu")
@@ -36,16 +36,16 @@ def test_the_kl_by_plain_log_probabilities(models: dict[str, Path]) -> None:
     perturb(pair.lm, 0.1)
     sums = []
     for one in mismatched(GIVEN):
-        seen, said = len(one.turns[0].observation), torch.tensor(one.turns[0].tokens)
+        seen, answer = len(one.turns[0].observation), torch.tensor(one.turns[0].tokens)
         of_both = []
         for lm in (pair.lm, reference.lm):
             with torch.no_grad():
                 logits_LV = lm(torch.tensor([one.tokens])).logits[0, seen - 1 : -1]
-            of_both.append(float(logits_LV.log_softmax(-1).gather(-1, said[:, None]).sum()))
+            of_both.append(float(logits_LV.log_softmax(-1).gather(-1, answer[:, None]).sum()))
         sums.append(of_both[0] - of_both[1])
     mean = sum(sums) / 3
     for budget in (1, 100):
-        found = mismatched_kl(GIVEN, pair.policy, reference, budget, CPU)
+        divergence = mismatched_kl(GIVEN, pair.policy, reference, budget, CPU)
         turned = mismatched_kl(GIVEN, reference, pair.policy, budget, CPU)
-        assert (found, turned) == pytest.approx((max(0.0, mean), max(0.0, -mean)), rel=1e-4)
+        assert (divergence, turned) == pytest.approx((max(0.0, mean), max(0.0, -mean)), rel=1e-4)
     assert abs(mean) > 0.01

@@ -11,10 +11,10 @@ from contracts.rollout import MaskRule, Rollout, Sampling
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.functional.support import unpack_bits
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.drawing import Drawer, next_logits, states
 from tests.learner.seq2seq import Name, single_turns
 from tests.learner.tiny import (
@@ -92,7 +92,7 @@ def test_the_learner_scores_what_was_drawn_from(
     sets = [
         drawn_by.support(one.turns[0].observation, before) for one in rollouts for before, _ in states(one)
     ]
-    assert [row.nonzero().flatten().tolist() for row in allowed_NV] == [sorted(each) for each in sets]
+    assert [row.nonzero().flatten().tolist() for row in allowed_NV] == [sorted(tokens) for tokens in sets]
     assert 1 < sum(map(len, sets)) / len(sets) < 0.7 * VOCAB  # the sets are cut, and leave a choice
     assert learner.reference is not None
     expected = torch.cat([drawn_by.logprobs(learner.reference.lm, one) for one in rollouts])
@@ -183,10 +183,10 @@ def test_a_mask_of_probability_one_is_ppo(models: dict[str, Path]) -> None:
     masked = make_learner(models["llama"], NLPO(top_p=1.0, **options))
     plain = make_learner(models["llama"], PPO(**options))
     expected = without_times(plain.update(random_rollouts(9)))
-    found = without_times(masked.update(random_rollouts(9)))
-    assert {key: found[key] for key in expected} == pytest.approx(expected, abs=1e-5)
+    metrics = without_times(masked.update(random_rollouts(9)))
+    assert {key: metrics[key] for key in expected} == pytest.approx(expected, abs=1e-5)
     torch.testing.assert_close(snapshot(masked.pair), snapshot(plain.pair), atol=1e-6, rtol=1e-6)
-    assert found["mask/share_of_tokens"] == found["mask/share_of_probability"] == 0
+    assert metrics["mask/share_of_tokens"] == metrics["mask/share_of_probability"] == 0
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
@@ -210,8 +210,8 @@ def test_the_mask_becomes_a_copy_of_the_policy_every_so_many_iterations(models: 
         mask_arrays = learner.publish_mask("float32")
         assert mask_arrays is not None and mask_arrays.keys() == arrays.keys()
         assert (manifest.version, manifest.mask_version) == (seed + 1, (seed + 1) // 2 * 2)
-        own = {name: torch.from_numpy(array) for name, array in mask_arrays.items()}
-        assert all(torch.equal(own[name], p) for name, p in snapshot(learner.mask.lm).items())
+        mask_weights = {name: torch.from_numpy(array) for name, array in mask_arrays.items()}
+        assert all(torch.equal(mask_weights[name], p) for name, p in snapshot(learner.mask.lm).items())
     assert copied == [False, True, False, True, False]
     assert ages == [0, 1, 0, 1, 0]
     assert not any(parameter.requires_grad for parameter in learner.mask.parameters())
@@ -252,7 +252,7 @@ def test_a_loaded_learner_continues_to_the_last_bit(
         assert without_times(resumed.update(single_turns(8, seed=seed))) == expected
     assert same(resumed.mask, learner.mask) and same(resumed.pair, learner.pair)
     assert resumed.mask_version == learner.mask_version == (saved_after + 2) // 2 * 2
-    norms = [each.pair.value_norm for each in (resumed, learner)]
+    norms = [resumed_or_not.pair.value_norm for resumed_or_not in (resumed, learner)]
     assert norms[0] is not None and norms[1] is not None
     assert norms[0].state_dict() == norms[1].state_dict()
 
@@ -278,8 +278,8 @@ def test_rl4lms_gradient_is_ppos_whatever_the_mask(folders: dict[str, Path], nam
     unwarped = make_learner(folders[name], PPO(**options))
     rollouts = drawer(like_rl4lms, ENDS[name], WARPED).rollouts(PROMPTS)
     expected = without_times(unwarped.update(rollouts))
-    found = without_times(like_rl4lms.update(rollouts))
-    assert {key: found[key] for key in expected} == expected
+    metrics = without_times(like_rl4lms.update(rollouts))
+    assert {key: metrics[key] for key in expected} == expected
     assert same(like_rl4lms.pair, unwarped.pair)
     ours = make_learner(folders[name], NLPO(top_p=0.3, **options), sampling=WARPED)
     ours.update(rollouts)

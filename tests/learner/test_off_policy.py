@@ -19,10 +19,10 @@ from learner.algorithms.base import Algorithm
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rloo import RLOO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.functional.advantages import generalized_advantages
-from learner.kl_control import KLSettings
 from learner.off_policy import Correction, ImportanceLevel, importance, metrics, traces
+from learner.optimization.kl_control import KLSettings
 from learner.passes.scoring import ScoredBatch
 from tests.learner.tiny import make_learner, make_model, plain_logits, rollout, whole
 
@@ -63,21 +63,21 @@ def test_weights_by_hand(
 ) -> None:
     rollouts, scored = scored_by_hand()
     batch = collate(rollouts)
-    own = None if own_level is None else Correction(own_level)
-    found = importance(batch, scored, whole(batch), cap=3.0, own=own, by_token=by_token)
-    for weights, expected in zip(found, (tokens, responses), strict=True):
+    own_correction = None if own_level is None else Correction(own_level)
+    pair = importance(batch, scored, whole(batch), cap=3.0, correction=own_correction, by_token=by_token)
+    for weights, expected in zip(pair, (tokens, responses), strict=True):
         assert weights is not None and weights.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_where_all_is_the_policys_own_nothing_is_weighed() -> None:
     rollouts, scored = scored_by_hand()
-    batch = collate([replace(each, from_data=False) for each in rollouts])
+    batch = collate([replace(one, from_data=False) for one in rollouts])
     assert (
         batch.from_data_B is None
         and traces(batch, scored) is None
         and not metrics(batch, scored, cap=2.0, by_token=True)
     )
-    assert importance(batch, scored, whole(batch), cap=2.0, own=None, by_token=True) == (None, None)
+    assert importance(batch, scored, whole(batch), cap=2.0, correction=None, by_token=True) == (None, None)
 
 
 def test_traces_and_what_is_told_by_hand() -> None:
@@ -86,27 +86,27 @@ def test_traces_and_what_is_told_by_hand() -> None:
     traces_BT = traces(batch, scored)
     assert traces_BT is not None
     torch.testing.assert_close(traces_BT, torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.5, 0.5]]))
-    told = metrics(batch, scored, cap=3.0, by_token=True)
-    assert told["data/weight/mean"] == pytest.approx((3 + 1 + 0.5 + 0.5) / 4)
-    assert told["data/weight/truncated"] == 0.25
+    measures = metrics(batch, scored, cap=3.0, by_token=True)
+    assert measures["data/weight/mean"] == pytest.approx((3 + 1 + 0.5 + 0.5) / 4)
+    assert measures["data/weight/truncated"] == 0.25
     assert metrics(batch, scored, cap=3.0, by_token=False)["data/weight/mean"] == pytest.approx(3.25 / 2)
     # ρ - 1 - ln ρ of ρ = 4, 1, ½, ½
-    assert told["data/kl"] == pytest.approx((3 - math.log(4) + 2 * (math.log(2) - 0.5)) / 4)
+    assert measures["data/kl"] == pytest.approx((3 - math.log(4) + 2 * (math.log(2) - 0.5)) / 4)
 
 
 def test_advantages_with_traces_by_hand() -> None:
     # δ = (.25 - .5, 1 - .25); A_1 = .75, A_0 = -.25 + ½ · .2 · .75; returns V + c A
     rewards_BT, values_BT = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]])
-    given = {"gamma": 1.0, "gae_lambda": 0.5}
+    discounts = {"gamma": 1.0, "gae_lambda": 0.5}
     traces_BT = torch.tensor([[0.5, 0.2]])
     advantages_BT, returns_BT = generalized_advantages(
-        rewards_BT, values_BT, torch.ones(1, 2), traces_BT=traces_BT, **given
+        rewards_BT, values_BT, torch.ones(1, 2), traces_BT=traces_BT, **discounts
     )
     assert advantages_BT[0].tolist() == pytest.approx([-0.175, 0.75])
     assert returns_BT[0].tolist() == pytest.approx([0.5 - 0.5 * 0.175, 0.25 + 0.2 * 0.75])
-    plain = generalized_advantages(rewards_BT, values_BT, torch.ones(1, 2), **given)
+    plain = generalized_advantages(rewards_BT, values_BT, torch.ones(1, 2), **discounts)
     ones = generalized_advantages(
-        rewards_BT, values_BT, torch.ones(1, 2), traces_BT=torch.ones(1, 2), **given
+        rewards_BT, values_BT, torch.ones(1, 2), traces_BT=torch.ones(1, 2), **discounts
     )
     for left, right in zip(plain, ones, strict=True):
         torch.testing.assert_close(left, right)
@@ -169,22 +169,22 @@ def test_data_drawn_evenly_give_the_policys_own_gradient(
     learner.optimizer.step = lambda *_: None  # type: ignore[method-assign,assignment]
     learner.update(responses)
     named = {n: p for n, p in learner.pair.lm.named_parameters() if p.grad is not None}
-    found = {name: parameter.grad.clone() for name, parameter in named.items()}
+    gradients = {name: parameter.grad.clone() for name, parameter in named.items()}
     # a mean over tokens or responses; `constant` divides by the longest response, RLOO's baseline is others'
     scale = {"GRPO": 1 / length, "RLOO": len(answers) / (len(answers) - 1)}.get(type(algorithm).__name__, 1.0)
     loss = -scale * objective(learner.pair.lm, responses)
-    largest = max(float(each.abs().max()) for each in found.values())
+    largest = max(float(gradient.abs().max()) for gradient in gradients.values())
     assert largest > 1e-3
     for name, expected in zip(named, torch.autograd.grad(loss, list(named.values())), strict=True):
-        torch.testing.assert_close(found[name], expected, atol=1e-4 * largest, rtol=1e-3)
+        torch.testing.assert_close(gradients[name], expected, atol=1e-4 * largest, rtol=1e-3)
 
 
 def test_data_count_less_where_the_policy_has_left_them_and_tell_nothing_of_its_own_kl(path: Path) -> None:
     """The policy's own figures are those of an update on its own rollouts alone."""
-    own = [rollout(place, (3, 4), (place % WORDS, 2), 1.0, logprobs=[-1.5, -1.0]) for place in range(4)]
+    drawn = [rollout(place, (3, 4), (place % WORDS, 2), 1.0, logprobs=[-1.5, -1.0]) for place in range(4)]
     others = [of_data(rollout(9, (3, 4), (1, 5), 0.0, logprobs=[-0.01, -0.01]))]
-    alone = make_learner(path, PPO(num_epochs=1)).update(own)
-    mixed = make_learner(path, PPO(num_epochs=1)).update([*own, *others])
+    alone = make_learner(path, PPO(num_epochs=1)).update(drawn)
+    mixed = make_learner(path, PPO(num_epochs=1)).update([*drawn, *others])
     for key in ("kl/mean", "kl/sequence", "entropy", "mismatch/kl", "mismatch/max_ratio", "staleness/mean"):
         assert mixed[key] == pytest.approx(alone[key], abs=1e-6)
     assert mixed["data/weight/mean"] < 1 and "data/weight/mean" not in alone

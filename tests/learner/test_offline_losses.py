@@ -92,7 +92,7 @@ def test_the_floor_of_gold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ppo_clip", "whole", "each"),
+    ("ppo_clip", "whole", "single"),
     [
         (None, [1, 1, 0.25], RATIOS),
         (0.9, [1, 1, 0.25], [1.9, 0.5, 0.25]),
@@ -100,12 +100,12 @@ def test_the_floor_of_gold() -> None:
         (0.0, [1, 1, 1], [1, 1, 1]),
     ],
 )
-def test_clipping_by_hand(ppo_clip: float | None, whole: list[float], each: list[float]) -> None:
+def test_clipping_by_hand(ppo_clip: float | None, whole: list[float], single: list[float]) -> None:
     ones_N, rows_N = torch.ones(3), torch.tensor(ROWS)
     for expected, loss in (
         (whole, lambda p: offline.r_lol(p, logs(REF), ones_N, rows_N, ppo_clip=ppo_clip)),
         (whole, lambda p: offline.a_lol(p, logs(REF), ones_N, rows_N, ppo_clip=ppo_clip)),
-        (each, lambda p: offline.a_lol_seq(p, logs(REF), ones_N, ppo_clip=ppo_clip)),
+        (single, lambda p: offline.a_lol_seq(p, logs(REF), ones_N, ppo_clip=ppo_clip)),
     ):
         assert (-gradient(loss, logs(PI))).tolist() == pytest.approx(expected)
 
@@ -321,15 +321,15 @@ STRATEGIES: list[SamplingStrategy] = ["good_priority", "good_random", "all_prior
 
 
 def test_without_a_strategy_every_good_example_comes_once() -> None:
-    found = select_epoch(ADVANTAGES, None, seed=0, epoch=0, good_M=GOOD)
-    assert sorted(found.order_E) == [0, 1, 2, 3]
-    assert (found.num_examples, found.num_kept, found.share_dropped) == (4, 4, 0.0)
+    epoch_rows = select_epoch(ADVANTAGES, None, seed=0, epoch=0, good_M=GOOD)
+    assert sorted(epoch_rows.order_E) == [0, 1, 2, 3]
+    assert (epoch_rows.num_examples, epoch_rows.num_kept, epoch_rows.share_dropped) == (4, 4, 0.0)
 
 
 def test_good_random_is_every_good_example_that_is_better_than_expected() -> None:
-    found = select_epoch(ADVANTAGES, "good_random", seed=0, epoch=0, good_M=GOOD)
-    assert sorted(found.order_E) == [0, 2]
-    assert (found.num_examples, found.num_kept, found.share_dropped) == (4, 2, 0.5)
+    epoch_rows = select_epoch(ADVANTAGES, "good_random", seed=0, epoch=0, good_M=GOOD)
+    assert sorted(epoch_rows.order_E) == [0, 2]
+    assert (epoch_rows.num_examples, epoch_rows.num_kept, epoch_rows.share_dropped) == (4, 2, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -341,13 +341,13 @@ def test_priorities_are_how_often_an_example_is_drawn(
 ) -> None:
     repeats = 4000  # 8000 draws or more: three deviations are below .017
     tiled, good = np.tile(ADVANTAGES, repeats), np.tile(GOOD, repeats)
-    found = select_epoch(tiled, strategy, seed=3, epoch=1, good_M=good)
-    shares = np.bincount(found.order_E % 5, minlength=5) / len(found.order_E)
+    epoch = select_epoch(tiled, strategy, seed=3, epoch=1, good_M=good)
+    shares = np.bincount(epoch.order_E % 5, minlength=5) / len(epoch.order_E)
     assert shares.tolist() == pytest.approx(expected, abs=0.017)
     assert (shares[np.array(expected) == 0] == 0).all()
     kept = {"good_priority": 2, "all_priority": 3}[strategy]
-    assert len(found.order_E) == found.num_kept == kept * repeats
-    assert found.share_dropped == pytest.approx(1 - kept / {"good_priority": 4, "all_priority": 5}[strategy])
+    assert len(epoch.order_E) == epoch.num_kept == kept * repeats
+    assert epoch.share_dropped == pytest.approx(1 - kept / {"good_priority": 4, "all_priority": 5}[strategy])
 
 
 @given(
@@ -359,11 +359,11 @@ def test_nothing_without_worth_is_ever_drawn(
     priorities: list[float], strategy: SamplingStrategy, seed: int
 ) -> None:
     values_M = np.array(priorities)
-    found = select_epoch(values_M, strategy, seed=seed, epoch=2)
-    assert (values_M[found.order_E] > 0).all()
-    assert len(found.order_E) == (values_M > 0).sum()
+    epoch_rows = select_epoch(values_M, strategy, seed=seed, epoch=2)
+    assert (values_M[epoch_rows.order_E] > 0).all()
+    assert len(epoch_rows.order_E) == (values_M > 0).sum()
     again = select_epoch(values_M, strategy, seed=seed, epoch=2)
-    assert (found.order_E == again.order_E).all()
+    assert (epoch_rows.order_E == again.order_E).all()
 
 
 @pytest.mark.parametrize("strategy", [None, *STRATEGIES])

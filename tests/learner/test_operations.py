@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
 from learner.distributed.cards import card_of
-from learner.kl_control import KLSettings
+from learner.optimization.kl_control import KLSettings
 from learner.passes.operations import Passes, passes_of, products_of
 
 GPT2 = GPT2Config(vocab_size=48, n_positions=32, n_embd=16, n_layer=2, n_head=2)

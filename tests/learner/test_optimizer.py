@@ -12,8 +12,8 @@ from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.nll import NLL
 from learner.algorithms.ppo import PPO
 from learner.models.actor_critic import ActorCritic
-from learner.optimizer import build_optimizer, clip_gradients, decays, set_learning_rate
-from learner.rate_schedule import Schedule, schedule_factor
+from learner.optimization.optimizer import build_optimizer, clip_gradients, decays, set_learning_rate
+from learner.optimization.rate_schedule import Schedule, schedule_factor
 from learner.settings import LearnerSettings
 from tests.learner.seq2seq import Name
 from tests.learner.tiny import SMOOTH, make_learner, make_pair, random_rollouts, rollout, snapshot
@@ -107,7 +107,7 @@ def test_what_decays_by_default_is_what_decays_in_hugging_faces_trainer(
     spared_names = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
     for path in everyone(models, seq2seq):
         pair = make_pair(path)
-        norms = [name for name, each in pair.lm.named_modules() if isinstance(each, torch.nn.LayerNorm)]
+        norms = [name for name, module in pair.lm.named_modules() if isinstance(module, torch.nn.LayerNorm)]
         spared = {f"{name}.{which}" for name in norms for which in ("weight", "bias")}
         named = {name for name, _ in pair.lm.named_parameters()}
         assert decayed(pair) == {name for name in named - spared if not spared_names.search(name.lower())}
@@ -189,8 +189,8 @@ def test_lolrls_linear_schedule_with_two_accumulated_batches_ends_at_half() -> N
 
 
 def test_a_learner_follows_its_schedule_to_its_end(models: dict[str, Path]) -> None:
-    given = {"lr_schedule": "linear", "lr_end": 0.5}
-    learner = make_learner(models["llama"], NLL(minibatch_size=None), iterations=2, **given)
+    schedule = {"lr_schedule": "linear", "lr_end": 0.5}
+    learner = make_learner(models["llama"], NLL(minibatch_size=None), iterations=2, **schedule)
     factors = [learner.update([rollout(0, (3,), (4,))])["learning_rate/factor"] for _ in range(2)]
     assert factors == [1.0, 0.75]
     with pytest.raises(ValueError, match=r"lr_end=0\.5 with lr_schedule=constant, which does not fall"):

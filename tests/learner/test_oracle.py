@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from contracts.rollout import Rollout
 from learner.algorithms.base import OptimizerSettings
 from learner.algorithms.ppo import PPO
-from learner.kl_control import KLSettings
+from learner.optimization.kl_control import KLSettings
 from tests.learner.tiny import CRITIC_AS_PAID, make_learner, perturb, plain_logits, random_rollouts
 
 # A large ε keeps AdamW from blowing gradients that are zero but for rounding up to whole steps.

@@ -22,9 +22,9 @@ from learner.algorithms.grpo import GRPO
 from learner.algorithms.gspo import GSPO
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
-from learner.batching import MicroBatch, collate
-from learner.fetching import fetched
-from learner.micro_batch import upload
+from learner.batches.batching import MicroBatch, collate
+from learner.batches.fetching import fetched
+from learner.batches.micro_batch import upload
 from learner.models.shared_prompts import MOST_LEFT, shared_prompts
 from learner.models.split_turns import split_turns
 from tests.learner.seq2seq import Name, single_turns
@@ -150,7 +150,7 @@ def test_a_plan_has_the_tokens_in_the_order_of_the_mask(num: int, seed: int, ord
     place: dict[int, int] = {}
     for sequence in sequences:
         place.setdefault(int(batch.rows_S[sequence]), len(place))
-    chosen = torch.tensor(sorted(sequences, key=lambda each: place[int(batch.rows_S[each])]))
+    chosen = torch.tensor(sorted(sequences, key=lambda sequence: place[int(batch.rows_S[sequence])]))
     mask_SL = batch.loss_mask_SL[chosen, : int(batch.lengths_S[chosen].max())]
     rows_N = batch.rows_S[chosen, None].expand_as(mask_SL)[mask_SL]
     expected = {

@@ -1,4 +1,4 @@
-"""The actor-critic on real transformers models: its numbers are those of a plain forward."""
+"""The actor-critic on real transformers models gives a plain forward pass's numbers."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from contracts.errors import InputError
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.models.actor_critic import ActorCritic, frozen_copy, load_actor_critic
 from learner.models.policy import check_head
 from learner.settings import ModelSettings
@@ -139,7 +139,7 @@ def test_dropout_is_off(models: dict[str, Path], name: str, gradient_checkpointi
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
     models: dict[str, Path], name: str, value_trunk: str
 ) -> None:
-    found = []
+    passes = []
     for checkpointing in (False, True):
         policy = make_pair(models[name], value_trunk=value_trunk, gradient_checkpointing=checkpointing)
         policy.train()
@@ -152,8 +152,8 @@ def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             loss = actor_and_critic_loss(policy)
-        found.append((sum(kept), gradients(policy, loss)))
-    (all_kept, plainly), (few_kept, checkpointed) = found
+        passes.append((sum(kept), gradients(policy, loss)))
+    (all_kept, plainly), (few_kept, checkpointed) = passes
     assert few_kept < all_kept / 3
     torch.testing.assert_close(checkpointed, plainly, atol=1e-5, rtol=1e-5)
 
@@ -191,22 +191,22 @@ def test_a_head_that_scales_its_logits_in_an_unknown_way_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"policy": "collections:OrderedDict"},
-            "collections:OrderedDict: OrderedDict is no policy",
+            "collections:OrderedDict: OrderedDict is not a policy",
         ),
         ({"policy": "lienar"}, "model.policy=lienar: no such model.policy"),
-        ({"critic": "torch.nn:Identity"}, "model.critic=torch.nn:Identity: Identity is no critic"),
-        ({"critic": "collections:OrderedDict"}, "OrderedDict is no critic"),
+        ({"critic": "torch.nn:Identity"}, "model.critic=torch.nn:Identity: Identity is not a critic"),
+        ({"critic": "collections:OrderedDict"}, "OrderedDict is not a critic"),
     ],
 )
 def test_a_class_that_is_no_policy_and_no_critic_is_refused(
-    models: dict[str, Path], options: dict[str, str], said: str
+    models: dict[str, Path], options: dict[str, str], message: str
 ) -> None:
     settings = ModelSettings(path=str(models["gpt2"]), **options)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         load_actor_critic(settings, 2**20, torch.device("cpu"))
 
 

@@ -11,10 +11,10 @@ from contracts.errors import InputError, LearnerError
 from contracts.settings import build
 from learner.algorithms.classes import algorithm_class
 from learner.distributed.device import pick_device
-from learner.precision import Precision
+from learner.optimization.precision import Precision
 from learner.settings import LearnerSettings
 from learner.updates.minibatches import MinibatchUpdate
-from services.preflight.checks.process_checks import check_float16
+from services.training.preflight.checks.process_checks import check_float16
 from tests.learner.contexts import make_context, random_credit
 from tests.learner.tiny import make_pair, random_rollouts, snapshot
 
@@ -106,7 +106,9 @@ def test_an_update_in_float16_is_that_in_float32_to_its_rounding(models: dict[st
         assert ("update/loss_scale" in metrics) == (autocast == "float16")
         if name == "rloo" and autocast == "float16":
             assert metrics["update/repeated_minibatches"] > 0  # with the first scale its gradient overflows
-    flat = {key: torch.cat([change.flatten() for change in own.values()]) for key, own in changed.items()}
+    flat = {
+        key: torch.cat([change.flatten() for change in changes.values()]) for key, changes in changed.items()
+    }
     assert float(flat["none"].norm()) > 0
     assert float((flat["float16"] - flat["none"]).norm()) < 0.05 * float(flat["none"].norm())
 
@@ -118,7 +120,7 @@ def test_an_update_in_float16_is_that_in_float32_to_its_rounding(models: dict[st
             "ppo",
             {},
             False,
-            "there is no GPU, and a CPU gains nothing by it; expected learner.autocast=bfloat16",
+            "there is no GPU, and float16 makes no CPU faster; expected learner.autocast=bfloat16",
         ),
         ("ppo", {"num_processes": 2}, True, "learner.num_processes=2; expected learner.num_processes=1"),
         ("trpo", {}, True, "algorithm=trpo has no minibatches; expected learner.autocast=bfloat16 or none"),
@@ -135,5 +137,5 @@ def test_where_nothing_scales_float16_is_refused(
 
 
 def test_a_learner_on_a_cpu_refuses_float16() -> None:
-    with pytest.raises(InputError, match=r"float16 needs a GPU, and the learner is on a CPU; expected"):
+    with pytest.raises(InputError, match=r"float16 needs a GPU, but the learner is on a CPU; expected"):
         pick_device(LearnerSettings(autocast="float16", device="cpu"))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from contracts.errors import LearnerError
 from learner.algorithms.kto import KTO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.functional.preferences import (
     by_prompt,
     dpo,
@@ -134,13 +134,13 @@ def test_simpo_and_orpo_against_trls_numbers() -> None:
     assert losses_B.tolist() == pytest.approx([0.3132616878, 3.0485873222, 0.0049791760], rel=1e-5)
     (got,) = torch.autograd.grad(losses_B.sum(), means_B2)
     pulls = [0.5378828645, 1.9051482677, 0.0099336002]
-    assert got.flatten().tolist() == pytest.approx([each for p in pulls for each in (-p, p)], rel=1e-5)
+    assert got.flatten().tolist() == pytest.approx([pull for p in pulls for pull in (-p, p)], rel=1e-5)
 
     losses_B = orpo(means_B2, weight=0.1) + means_B2[:, 0]
     assert losses_B.tolist() == pytest.approx([0.0231504329, 0.1905063689, 0.0005495375], rel=1e-5)
     (got,) = torch.autograd.grad(losses_B.sum(), means_B2)
     theirs = [0.0525227040, -0.0289645605, 0.0984412581, -0.1613216102, 0.0057588853, -0.0005767448]
-    assert got.flatten().tolist() == pytest.approx([-each for each in theirs], rel=1e-5)
+    assert got.flatten().tolist() == pytest.approx([-number for number in theirs], rel=1e-5)
 
 
 def test_implicit_rewards_by_hand() -> None:
@@ -169,12 +169,12 @@ def test_pro_of_three_by_hand() -> None:
 
 def test_pros_epsilon_matters_where_all_is_unlikely() -> None:
     """s τ = (-40, -60): the source's loss stops falling at ln(1e-10) + 40, and its gradient with it."""
-    given = {"lengths_BK": row(1, 1), "rewards_BK": row(2, 0), "sft_weight": 0.0}
+    options = {"lengths_BK": row(1, 1), "rewards_BK": row(2, 0), "sft_weight": 0.0}
     policy_BK = row(-20, -30).requires_grad_()
-    source_B, ours_B = pro(policy_BK, eps=1e-10, **given), pro(policy_BK, **given)  # type: ignore[arg-type]
+    source_B, ours_B = pro(policy_BK, eps=1e-10, **options), pro(policy_BK, **options)  # type: ignore[arg-type]
     assert source_B.tolist() == pytest.approx([math.log(1e-10 + math.exp(-40)) + 40])
     assert ours_B.tolist() == pytest.approx([math.log(1 + math.exp(-20))])
-    near = {**given, "rewards_BK": row(0.1, 0)}
+    near = {**options, "rewards_BK": row(0.1, 0)}
     torch.testing.assert_close(
         pro(policy_BK, eps=1e-10, **near),  # type: ignore[arg-type]
         pro(policy_BK, **near),  # type: ignore[arg-type]
@@ -403,8 +403,8 @@ def test_against_trls_trainer(
         sums_of(trainer.model, inputs, mean=False), sums_of(trainer.ref_model, inputs, mean=False), beta=beta
     )
     logged = trainer._metrics["train"]
-    told = [logged[f"rewards/{which}"][0] for which in ("chosen", "rejected")]
-    assert rewards_B2.mean(0).tolist() == pytest.approx(told, abs=1e-5)
+    logged_rewards = [logged[f"rewards/{which}"][0] for which in ("chosen", "rejected")]
+    assert rewards_B2.mean(0).tolist() == pytest.approx(logged_rewards, abs=1e-5)
 
 
 @pytest.mark.usefixtures("_lean_trl")
@@ -457,24 +457,24 @@ def test_kto_against_trls_trainer(models: dict[str, Path], tmp_path: Path) -> No
 
     algorithm = KTO(beta=0.3, desirable_weight=1.5, undesirable_weight=0.5)
     learner = make_learner(path, algorithm)
-    given = [
+    rollouts = [
         rollout(i, p, a, float(good))
         for i, (p, a, good) in enumerate(zip(prompts, answers, labels, strict=True))
     ]
-    reference = score_by(learner.reference, collate(given), 1000)
+    reference = score_by(learner.reference, collate(rollouts), 1000)
     data = [
         replace(one, turns=(replace(one.turns[0], behavior_logprobs=tuple(ref[: len(answer)].tolist())),))
-        for one, ref, answer in zip(given, reference, answers, strict=True)
+        for one, ref, answer in zip(rollouts, reference, answers, strict=True)
     ]
     perturb(learner.pair.lm, 0.1)
     seen: list[Tensor] = []
     learner.optimizer.register_step_pre_hook(
-        lambda *_: seen.extend(each.grad.clone() for each in learner.pair.lm.parameters())
+        lambda *_: seen.extend(parameter.grad.clone() for parameter in learner.pair.lm.parameters())
     )
     learner.algorithm = algorithm.model_copy(update={"max_grad_norm": None})
-    told = learner.update(data)
+    metrics = learner.update(data)
     assert kl > 0.01
-    assert told["rewards/reference_point"] == pytest.approx(0.3 * kl, rel=1e-4)
-    assert told["loss/policy"] == pytest.approx(theirs.item(), rel=1e-4)
+    assert metrics["rewards/reference_point"] == pytest.approx(0.3 * kl, rel=1e-4)
+    assert metrics["loss/policy"] == pytest.approx(theirs.item(), rel=1e-4)
     for got, expected in zip(seen, trainer.model.parameters(), strict=True):
         torch.testing.assert_close(got, expected.grad, atol=1e-5, rtol=1e-3)

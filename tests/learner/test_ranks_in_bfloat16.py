@@ -24,7 +24,7 @@ multiprocessing.set_forkserver_preload(
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files that two processes have written."""
     folder = tmp_path_factory.mktemp("ranks")
     make_model(folder / "model", "llama_tied")
@@ -33,19 +33,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(found: Path, name: str) -> Any:
-    return json.loads((found / f"{name}.json").read_text())
+def told(outputs: Path, name: str) -> Any:
+    return json.loads((outputs / f"{name}.json").read_text())
 
 
 @pytest.mark.parametrize("name", ONLINE)
-def test_they_publish_what_one_process_publishes(found: Path, name: str) -> None:
-    alone = make(found, name)
+def test_they_publish_what_one_process_publishes(outputs: Path, name: str) -> None:
+    alone = make(outputs, name)
     before = snapshot(alone.pair.lm)
-    [metrics, *_], logprobs, tolerance, exact, _ = told(found, name)
+    [metrics, *_], logprobs, tolerance, exact, _ = told(outputs, name)
     expected = without_times(alone.update(rollouts_for(0)))
     assert metrics.keys() == expected.keys()
     arrays, expected_logprobs, expected_tolerance = published(alone)
-    got = load_file(found / f"{name}.safetensors")
+    got = load_file(outputs / f"{name}.safetensors")
     assert got.keys() == arrays.keys()
     moved = max(float((arrays[key] - before[key].bfloat16()).abs().max()) for key in arrays)
     assert moved > 0.01
@@ -61,27 +61,27 @@ def test_they_publish_what_one_process_publishes(found: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ONLINE)
-def test_they_go_on_from_a_checkpoint_as_if_nothing_had_happened(found: Path, name: str) -> None:
-    (_, second, resumed), *_, same = told(found, name)
+def test_they_go_on_from_a_checkpoint_as_if_nothing_had_happened(outputs: Path, name: str) -> None:
+    (_, second, resumed), *_, same = told(outputs, name)
     assert resumed == second and same
 
 
-def test_gradients_kept_until_the_last_micro_batch_are_sent_once_and_the_same(found: Path) -> None:
+def test_gradients_kept_until_the_last_micro_batch_are_sent_once_and_the_same(outputs: Path) -> None:
     # two steps, each of two blocks and the rest
-    assert told(found, "minibatch") == 2 * 3
-    assert told(found, "micro_batch") >= 2 * told(found, "minibatch")
-    often, once = (load_file(found / f"{name}.safetensors") for name in ("micro_batch", "minibatch"))
+    assert told(outputs, "minibatch") == 2 * 3
+    assert told(outputs, "micro_batch") >= 2 * told(outputs, "minibatch")
+    often, once = (load_file(outputs / f"{name}.safetensors") for name in ("micro_batch", "minibatch"))
     torch.testing.assert_close(once, often, atol=1e-3, rtol=DIGITS)
 
 
-def test_blocks_run_inside_the_root_so_that_the_next_is_gathered_meanwhile(found: Path) -> None:
-    seen = told(found, "roots")
+def test_blocks_run_inside_the_root_so_that_the_next_is_gathered_meanwhile(outputs: Path) -> None:
+    seen = told(outputs, "roots")
     assert len(seen) > 10 and all(seen)
 
 
-def test_one_process_is_exact_for_an_engine_that_is(found: Path) -> None:
-    alone = make(found, "ppo")
+def test_one_process_is_exact_for_an_engine_that_is(outputs: Path) -> None:
+    alone = make(outputs, "ppo")
     assert published(alone, "float32")[2] == PROBE_TOLERANCE["float32"]
     with torch.autocast("cpu", enabled=False):
-        plain = published(make(found, "ppo", autocast="none"), "float32")[1]
+        plain = published(make(outputs, "ppo", autocast="none"), "float32")[1]
     assert published(alone, "float32")[1] == plain

@@ -23,7 +23,7 @@ from learner.learner import Learner
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Engine, Request
 from tests.learner.tiny import make_learner, rollout
-from tests.rollout_workers.generation import SETTINGS, Name, finish, make_model, prompts_of_many_lengths
+from tests.rollout_workers.generation import SETTINGS, Name, finish, prompts_of_many_lengths
 
 RULE = MaskRule(top_p=0.8, min_tokens_to_keep=2)
 ONE_PASS: dict[str, Any] = {"num_epochs": 1, "minibatch_size": None}
@@ -55,18 +55,6 @@ runs = count(1)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Name], Path]:
-    made: dict[Name, Path] = {}
-
-    def folder(model: Name) -> Path:
-        if model not in made:
-            made[model] = make_model(tmp_path_factory.mktemp(model), model)
-        return made[model]
-
-    return folder
-
-
-@pytest.fixture(scope="module")
 def engines(folders: Callable[[Name], Path]) -> Callable[..., Engine]:
     """Each engine starts once, with a mask model where the algorithm has one."""
     made: dict[tuple[str, Name, MaskRule | None], Engine] = {}
@@ -91,14 +79,14 @@ def push(learner: Learner, engine: Engine) -> None:
 
 def generate(engine: Engine, requests: list[Request]) -> list[Rollout]:
     """Rewards differ from text to text, so that updates move the weights."""
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
     return [
         rollout(
             request.id,
             request.tokens,
-            found[request.id].tokens,
-            0.1 * (sum(found[request.id].tokens) % 11),
-            logprobs=found[request.id].behavior_logprobs,
+            generations[request.id].tokens,
+            0.1 * (sum(generations[request.id].tokens) % 11),
+            logprobs=generations[request.id].behavior_logprobs,
             version=engine.weight_version,
         )
         for request in requests
@@ -155,18 +143,20 @@ def play(engine: Engine, *, fresh: bool, **sampling: Any) -> list[Rollout]:
     turns: list[list[Turn]] = [[] for _ in range(NUM_GAMES)]
     pending = list(begun)
     for number in range(NUM_TURNS):
-        asked = {game * NUM_TURNS + number: game for game in range(NUM_GAMES) if draw.random() > 0.2 * number}
+        games = {game * NUM_TURNS + number: game for game in range(NUM_GAMES) if draw.random() > 0.2 * number}
         requests = [
             Request(id=id, tokens=pending[game], sampling=Sampling(**sampling), seed=id)
-            for id, game in asked.items()
+            for id, game in games.items()
         ]
-        for id, found in finish(engine, requests).items():
-            game = asked[id]
+        for id, answer in finish(engine, requests).items():
+            game = games[id]
             seen = pending[game] if fresh else pending[game][sum(map(_length, turns[game])) :]
-            versions = (engine.weight_version,) * len(found.tokens)
-            reward = 0.1 * (sum(found.tokens) % 11)
-            turns[game].append(Turn(seen, found.tokens, "", found.behavior_logprobs, versions, reward, fresh))
-            before = (*begun[game], *found.tokens) if fresh else (*pending[game], *found.tokens)
+            versions = (engine.weight_version,) * len(answer.tokens)
+            reward = 0.1 * (sum(answer.tokens) % 11)
+            turns[game].append(
+                Turn(seen, answer.tokens, "", answer.behavior_logprobs, versions, reward, fresh)
+            )
+            before = (*begun[game], *answer.tokens) if fresh else (*pending[game], *answer.tokens)
             pending[game] = (*before, *says())
     return [
         replace(

@@ -35,8 +35,8 @@ def test_what_was_read_or_written_before_a_token_counts() -> None:
     assert seen(repetition_penalty(RepetitionRule(2.0), TOKENS_SL, MASK_SL)) == SEEN
     # BART's prompt is no part of what its decoder has read
     single_SL = torch.tensor([[False, True, True, False, False], [False, False, True, True, False]])
-    found = seen(repetition_penalty(RepetitionRule(2.0, decoder_start=2), TOKENS_SL, single_SL))
-    assert found == [{2}, {2, 1}, {2}, {2, 6}]
+    counted = seen(repetition_penalty(RepetitionRule(2.0, decoder_start=2), TOKENS_SL, single_SL))
+    assert counted == [{2}, {2, 1}, {2}, {2, 6}]
 
 
 def test_factors_by_hand() -> None:

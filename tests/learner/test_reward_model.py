@@ -82,19 +82,19 @@ def test_a_batchs_loss_is_the_sum_of_its_parts(rows: list[tuple[float, float, in
 def test_measures_of_labels_are_scikit_learns() -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     logits, labels = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 3
-    found = label_measures(logits, labels, "abcd")
-    said = logits.argmax(-1)
-    expected = sklearn.precision_recall_fscore_support(labels, said, labels=range(4), zero_division=0)
+    measures = label_measures(logits, labels, "abcd")
+    predicted = logits.argmax(-1)
+    expected = sklearn.precision_recall_fscore_support(labels, predicted, labels=range(4), zero_division=0)
     rows = [
-        [row[key] for key in ("precision", "recall", "f1", "support")] for row in found["labels"].values()
+        [row[key] for key in ("precision", "recall", "f1", "support")] for row in measures["labels"].values()
     ]
     np.testing.assert_allclose(np.array(rows).T, expected)
-    assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, said))
-    assert found["confusion"] == sklearn.confusion_matrix(labels, said, labels=range(4)).tolist()
-    assert found["loss"] == pytest.approx(
+    assert measures["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, predicted))
+    assert measures["confusion"] == sklearn.confusion_matrix(labels, predicted, labels=range(4)).tolist()
+    assert measures["loss"] == pytest.approx(
         sklearn.log_loss(labels, logits.softmax(-1), labels=range(4)), rel=1e-5
     )
-    assert found["majority"] == 67 / 200  # labels 0, 1, 2 in turns: 67, 67, 66
+    assert measures["majority"] == 67 / 200  # labels 0, 1, 2 in turns: 67, 67, 66
 
 
 def test_balanced_weights_are_scikit_learns() -> None:
@@ -112,10 +112,10 @@ def test_calibration_by_hand() -> None:
 
 
 def test_measures_of_pairs_by_hand() -> None:
-    found = pair_measures(torch.tensor([[2.0, 1.0], [0.0, 1.0], [1.0, 1.0], [3.0, 1.0]]))
-    assert (found["accuracy"], found["ties"], found["margin"]) == (0.5, 1, 0.5)
+    measures = pair_measures(torch.tensor([[2.0, 1.0], [0.0, 1.0], [1.0, 1.0], [3.0, 1.0]]))
+    assert (measures["accuracy"], measures["ties"], measures["margin"]) == (0.5, 1, 0.5)
     losses = [math.log1p(math.exp(-apart)) for apart in (1, -1, 0, 2)]
-    assert found["loss"] == pytest.approx(sum(losses) / 4)
+    assert measures["loss"] == pytest.approx(sum(losses) / 4)
 
 
 # Batches
@@ -127,11 +127,11 @@ def test_a_pair_stays_together_and_the_budget_counts_padding() -> None:
         Example(((7,), (8, 9, 10, 11)), 1.0),
         Example(((8,), (9,)), 2.0),
     ]
-    found = list(micro_batches(examples, 8, filler=0))
-    assert [batch.places for batch in found] == [(1,), (0, 2)]
-    assert found[1].tokens_NL.tolist() == [[5, 6], [5, 0], [8, 0], [9, 0]]
-    assert found[1].mask_NL.tolist() == [[1, 1], [1, 0], [1, 0], [1, 0]]
-    assert found[1].targets_B.tolist() == [0.0, 2.0]
+    batches = list(micro_batches(examples, 8, filler=0))
+    assert [batch.places for batch in batches] == [(1,), (0, 2)]
+    assert batches[1].tokens_NL.tolist() == [[5, 6], [5, 0], [8, 0], [9, 0]]
+    assert batches[1].mask_NL.tolist() == [[1, 1], [1, 0], [1, 0], [1, 0]]
+    assert batches[1].targets_B.tolist() == [0.0, 2.0]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -139,7 +139,7 @@ def test_a_pair_stays_together_and_the_budget_counts_padding() -> None:
 def test_splits_and_padding_change_neither_loss_nor_gradient(
     folders: dict[str, Path], name: str, pairwise: bool
 ) -> None:
-    found = []
+    passes = []
     for budget in (1, 40, 10_000):
         settings = RewardTraining(**TOY, token_budget=budget, class_weights="balanced", centering=0.1)
         model = load(folders[name], ("reward",) if pairwise else ("low", "high"), token_budget=budget)
@@ -147,12 +147,12 @@ def test_splits_and_padding_change_neither_loss_nor_gradient(
         batch = pairs(model, 6) if pairwise else labelled(model, 13)
         trainer = RewardTrainer(model, batch, settings)
         loss = trainer.accumulate(batch)
-        found.append((loss, {name: p.grad for name, p in model.lm.named_parameters() if p.grad is not None}))
-    for loss, gradients in found[1:]:
-        assert loss == pytest.approx(found[0][0], rel=1e-5)
-        assert gradients.keys() == found[0][1].keys()
+        passes.append((loss, {name: p.grad for name, p in model.lm.named_parameters() if p.grad is not None}))
+    for loss, gradients in passes[1:]:
+        assert loss == pytest.approx(passes[0][0], rel=1e-5)
+        assert gradients.keys() == passes[0][1].keys()
         for key, gradient in gradients.items():
-            torch.testing.assert_close(gradient, found[0][1][key], rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(gradient, passes[0][1][key], rtol=1e-3, atol=1e-5)
 
 
 def switch_dropout_off(model: RewardModel) -> None:
@@ -185,8 +185,8 @@ def test_it_learns_labels_and_is_the_same_from_its_folder(
 ) -> None:
     model, held_out = trained(folders[name])
     scores = model.scores(held_out)
-    found = label_measures(scores, torch.tensor([int(e.target) for e in held_out]), ("low", "high"))
-    assert found["accuracy"] > 0.9
+    measures = label_measures(scores, torch.tensor([int(e.target) for e in held_out]), ("low", "high"))
+    assert measures["accuracy"] > 0.9
 
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -214,8 +214,8 @@ def test_it_learns_in_bfloat16_with_checkpoints_and_weights(folders: dict[str, P
     )
     scores = model.scores(held_out)
     assert scores.dtype == torch.float32
-    found = label_measures(scores, torch.tensor([int(e.target) for e in held_out]), ("low", "high"))
-    assert found["accuracy"] > 0.9
+    measures = label_measures(scores, torch.tensor([int(e.target) for e in held_out]), ("low", "high"))
+    assert measures["accuracy"] > 0.9
 
 
 def test_a_seed_repeats_a_training_exactly(tmp_path: Path) -> None:

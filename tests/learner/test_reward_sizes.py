@@ -1,4 +1,4 @@
-"""Rewards of any size teach alike: defaults count them in units of their own running deviation."""
+"""Rewards of any size train equally, because defaults count them in units of their running deviation."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,10 @@ from learner.models.critic import RunningNorm
 from tests.learner.inputs import credit_inputs
 from tests.learner.tiny import SMOOTH, make_learner, random_rollouts, snapshot
 
-ONLINE = ("ppo", "nlpo", "a2c", "trpo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_pp")
+ONLINE = (
+    *("ppo", "nlpo", "a2c", "trpo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_pp"),
+    *("gdpo", "sapo", "max_rl", "dppo"),
+)
 CRITICS = ("ppo", "nlpo", "a2c", "trpo")
 # Conjugate gradients that have not settled would show their rounding.
 SETTLED = {"cg_max_steps": 4, "cg_damping": 0.5, "num_epochs": 2}

@@ -12,8 +12,8 @@ from learner.algorithms.dapo import DAPO
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.rloo import RLOO
-from learner.kl_control import KLSettings
 from learner.learner import Learner
+from learner.optimization.kl_control import KLSettings
 from tests.learner.tiny import make_learner, random_rollouts, snapshot
 
 PLAIN = {
@@ -70,18 +70,18 @@ def test_a_group_teaches_if_one_of_its_roles_does() -> None:
 
 @pytest.mark.parametrize("name", ["rloo", "ppo"])
 def test_roles_are_scored_early_as_they_are_later(models: dict[str, Path], name: str) -> None:
-    found = []
+    snapshots = []
     rollouts = [
         replace(
-            each,
-            turns=tuple(replace(turn, role="ab"[k % 2], fresh=True) for k, turn in enumerate(each.turns)),
+            one,
+            turns=tuple(replace(turn, role="ab"[k % 2], fresh=True) for k, turn in enumerate(one.turns)),
         )
-        for each in random_rollouts(12)
+        for one in random_rollouts(12)
     ]
     for early in (True, False):
         learner = make_learner(models["llama"], ALGORITHMS[name])
         if early:
             learner.score_early(rollouts[3:9], 12)
         learner.update(rollouts)
-        found.append(snapshot(learner.pair))
-    torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
+        snapshots.append(snapshot(learner.pair))
+    torch.testing.assert_close(snapshots[0], snapshots[1], atol=1e-4, rtol=1e-4)

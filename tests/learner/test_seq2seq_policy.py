@@ -1,4 +1,4 @@
-"""Encoder-decoders as policies: T5, T5 1.1, mT5 and BART give what a plain forward of each row gives."""
+"""Encoder-decoders as policies: T5, T5 1.1, mT5 and BART equal a plain forward pass of each row."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from learner.algorithms.base import Algorithm
 from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.models.actor_critic import ActorCritic
 from learner.models.policy import Seq2SeqPolicy, check_head
 from learner.models.split_turns import split_turns
@@ -47,11 +47,11 @@ def gradients(pair: ActorCritic, loss: Tensor) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in pair.named_parameters() if p.grad is not None}
 
 
-def assert_same_gradients(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def assert_same_gradients(gradient_of: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     """Their entries reach a thousand, so it is whole tensors that are compared."""
-    assert found.keys() == expected.keys()
+    assert gradient_of.keys() == expected.keys()
     for name, gradient in expected.items():
-        assert float((found[name] - gradient).norm()) < 1e-4 * float(gradient.norm()) + 1e-5, name
+        assert float((gradient_of[name] - gradient).norm()) < 1e-4 * float(gradient.norm()) + 1e-5, name
 
 
 def weighted(logprobs_N: Tensor, entropies_N: Tensor | None, values_N: Tensor | None) -> Tensor:
@@ -80,8 +80,8 @@ def test_log_probabilities_and_entropies_in_a_padded_batch_are_those_of_each_row
 @everywhere
 def test_gradients_are_those_of_each_row_alone(seq2seq: dict[Name, Path], name: Name) -> None:
     pair, alone = make_pair(seq2seq[name]), make_pair(seq2seq[name])
-    for each in (pair, alone):
-        torch.nn.init.constant_(each.critic.head.weight, 0.1)
+    for model in (pair, alone):
+        torch.nn.init.constant_(model.critic.head.weight, 0.1)
     out = pair(whole(BATCH), with_entropy=True)
     logits_NV = torch.cat([plain_logits(alone.lm, one) for one in ROLLOUTS])
     loss = weighted(
@@ -89,10 +89,10 @@ def test_gradients_are_those_of_each_row_alone(seq2seq: dict[Name, Path], name: 
         torch.distributions.Categorical(logits=logits_NV).entropy(),
         alone.critic.head(torch.cat([plain_states(alone.lm, one) for one in ROLLOUTS])).squeeze(-1),
     )
-    found = gradients(pair, weighted(out.logprobs_N, out.entropies_N, out.values_N))
+    by_name = gradients(pair, weighted(out.logprobs_N, out.entropies_N, out.values_N))
     expected = gradients(alone, loss)
-    assert any("encoder" in name for name in found) and any("decoder" in name for name in found)
-    assert_same_gradients(found, expected)
+    assert any("encoder" in name for name in by_name) and any("decoder" in name for name in by_name)
+    assert_same_gradients(by_name, expected)
 
 
 @everywhere
@@ -127,8 +127,8 @@ def test_micro_batches_and_the_order_of_rows_change_nothing(seq2seq: dict[Name, 
     for budget in (1, 40):
         for micro in parts(BATCH, budget):
             rows, counts = micro.rows_N.unique_consecutive(return_counts=True)
-            found = pair(micro).logprobs_N.split(counts.tolist())
-            for row, logprobs in zip(rows.tolist(), found, strict=True):
+            logprobs_of = pair(micro).logprobs_N.split(counts.tolist())
+            for row, logprobs in zip(rows.tolist(), logprobs_of, strict=True):
                 torch.testing.assert_close(logprobs, expected[row], atol=1e-5, rtol=1e-5)
 
 
@@ -182,7 +182,7 @@ def test_a_separate_critic_shares_no_parameter_and_gives_the_policy_no_gradient(
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
     seq2seq: dict[Name, Path], name: Name, value_trunk: str
 ) -> None:
-    found = []
+    runs = []
     for checkpointing in (False, True):
         pair = make_pair(seq2seq[name], value_trunk=value_trunk, gradient_checkpointing=checkpointing)
         pair.train()
@@ -196,8 +196,8 @@ def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients(
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             out = pair(whole(BATCH), with_entropy=True)
             loss = weighted(out.logprobs_N, out.entropies_N, out.values_N)
-        found.append((sum(kept), gradients(pair, loss)))
-    (all_kept, plainly), (few_kept, checkpointed) = found
+        runs.append((sum(kept), gradients(pair, loss)))
+    (all_kept, plainly), (few_kept, checkpointed) = runs
     assert few_kept < all_kept / 3
     assert_same_gradients(checkpointed, plainly)
 
@@ -280,12 +280,12 @@ def test_splitting_padding_and_order_change_no_update(
     seq2seq: dict[Name, Path], name: Name, algorithm: Callable[..., Algorithm]
 ) -> None:
     made: Algorithm = algorithm(learning_rate=1e-3, minibatch_size=5, num_epochs=1, optimizer=SMOOTH)
-    found: list[tuple[dict[str, float], dict[str, Tensor]]] = []
+    updates: list[tuple[dict[str, float], dict[str, Tensor]]] = []
     for budget, rollouts in ((10**6, ROLLOUTS), (30, ROLLOUTS[::-1])):
         learner = make_learner(seq2seq[name], made, token_budget=budget)
         metrics = without_times(learner.update(rollouts))
-        found.append((metrics, snapshot(learner.pair)))
-    (metrics, weights), (split_metrics, split_weights) = found
+        updates.append((metrics, snapshot(learner.pair)))
+    (metrics, weights), (split_metrics, split_weights) = updates
     assert split_metrics == pytest.approx(metrics, abs=1e-4, rel=1e-3)
     torch.testing.assert_close(split_weights, weights, atol=1e-5, rtol=1e-5)
     before = snapshot(make_pair(seq2seq[name]).lm)

@@ -87,10 +87,10 @@ def test_a_game_in_one_sequence_or_in_many_is_the_same_game(models: dict[str, Pa
     growing = in_groups([in_one(one) for one in games(12)])
     apart = [read_anew(one) for one in growing]
     algorithm = smooth(name)
-    expected, told = trained(models["llama"], algorithm, growing)
-    found, told_apart = trained(models["llama"], algorithm, apart)
-    same_weights(found, expected)
-    assert told_apart == pytest.approx(told, abs=1e-4, rel=1e-3)
+    expected, metrics = trained(models["llama"], algorithm, growing)
+    weights, told_apart = trained(models["llama"], algorithm, apart)
+    same_weights(weights, expected)
+    assert told_apart == pytest.approx(metrics, abs=1e-4, rel=1e-3)
 
 
 @in_both_families(NOT_FROM_DATA, quick=("ppo", "nlpo", "grpo"))
@@ -105,13 +105,13 @@ def test_neither_splitting_nor_padding_nor_order_changes_an_update(
     path, algorithm = (models | seq2seq)[family], smooth(name)
     train = trained_in_float64 if family == "t5" else trained
     exact = {"atol": 1e-9, "rtol": 1e-9} if family == "t5" else {}
-    expected, told = train(path, algorithm, rollouts)
+    expected, metrics = train(path, algorithm, rollouts)
     for laid_out in (
         train(path, algorithm, rollouts, token_budget=1),
         train(path, algorithm, rollouts[::-1], token_budget=30, logits_budget=100),
     ):
         same_weights(laid_out[0], expected, **exact)
-        assert laid_out[1] == pytest.approx(told, abs=1e-4, rel=1e-3)
+        assert laid_out[1] == pytest.approx(metrics, abs=1e-4, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_splitting_changes_no_other_way_of_counting(
 ) -> None:
     sampling = Sampling(max_tokens=20, temperature=0.9)
     rollouts = in_groups(games(12))
-    expected, told = trained(models["gpt2"], algorithm, rollouts, sampling=sampling, **settings)
-    found, told_split = trained(
+    expected, metrics = trained(models["gpt2"], algorithm, rollouts, sampling=sampling, **settings)
+    weights, told_split = trained(
         models["gpt2"], algorithm, rollouts, sampling=sampling, token_budget=12, **settings
     )
-    same_weights(found, expected)
-    assert told_split == pytest.approx(told, abs=1e-4, rel=1e-3)
+    same_weights(weights, expected)
+    assert told_split == pytest.approx(metrics, abs=1e-4, rel=1e-3)
 
 
 def contexts_of(path: Path, algorithm: Algorithm, **settings: Any) -> UpdateContext:
@@ -200,7 +200,7 @@ def test_an_encoder_decoder_reads_each_fresh_turn_as_a_prompt(seq2seq: dict[str,
     context = make_context(pair, [one], PPO())
     alone = [replace(one, turns=(turn,)) for turn in one.turns]
     with torch.no_grad():
-        expected_N = torch.cat([plain_seq2seq_logprobs(pair.lm, each) for each in alone])
+        expected_N = torch.cat([plain_seq2seq_logprobs(pair.lm, one) for one in alone])
     torch.testing.assert_close(context.scored.old_logprobs_BT[0], expected_N, atol=1e-5, rtol=1e-5)
 
 
@@ -264,10 +264,10 @@ def test_a_cut_changes_what_is_learned_unless_it_counts_as_an_end(models: dict[s
         ppo = PPO(num_epochs=1, advantage_whitening="none", optimizer=SMOOTH, **options)
         return trained(models["llama"], ppo, rollouts)
 
-    (as_end, told), (end, told_end) = updated(cut, bootstrap_truncated=False), updated(ended)
+    (as_end, metrics), (end, told_end) = updated(cut, bootstrap_truncated=False), updated(ended)
     same_weights(as_end, end)
-    assert told == told_end
-    assert updated(cut)[1]["loss/value"] != pytest.approx(told["loss/value"], rel=1e-3)
+    assert metrics == told_end
+    assert updated(cut)[1]["loss/value"] != pytest.approx(metrics["loss/value"], rel=1e-3)
 
 
 # Imitation
@@ -298,7 +298,7 @@ def test_an_experts_games_are_imitated_turn_by_turn(models: dict[str, Path]) -> 
     expert = games(8)
     with torch.no_grad():
         alone = [replace(one, turns=(turn,)) for one in map(read_anew, expert) for turn in one.turns]
-        expected = -torch.cat([plain_logprobs(learner.pair.lm, each) for each in alone]).mean()
+        expected = -torch.cat([plain_logprobs(learner.pair.lm, one) for one in alone]).mean()
     assert learner.update(expert)["loss/policy"] == pytest.approx(float(expected), abs=1e-5)
 
 
@@ -325,7 +325,7 @@ def test_return_conditioned_training_is_the_likelihood_behind_the_return(
     of = [whole_text(one) for one in rollouts] if loss_on == "text" else rollouts
     with torch.no_grad():
         alone = [replace(one, turns=(turn,)) for one in map(read_anew, of) for turn in one.turns]
-        expected = -torch.cat([plain_logprobs(learner.pair.lm, each) for each in alone]).mean()
+        expected = -torch.cat([plain_logprobs(learner.pair.lm, one) for one in alone]).mean()
     assert learner.update(rollouts)["loss/policy"] == pytest.approx(float(expected), abs=1e-5)
 
 
@@ -337,8 +337,8 @@ def test_a_model_learns_to_do_as_well_as_it_is_told(models: dict[str, Path]) -> 
     for _ in range(20):
         learner.update([*good, *bad])
     with torch.no_grad():
-        for asked, answer in ((3, 5), (4, 6)):
-            assert int(learner.pair.lm(torch.tensor([[asked, 9]])).logits[0, -1].argmax()) == answer
+        for wanted, answer in ((3, 5), (4, 6)):
+            assert int(learner.pair.lm(torch.tensor([[wanted, 9]])).logits[0, -1].argmax()) == answer
 
 
 # Lengths

@@ -13,9 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from contracts.rollout import Rollout
 from learner.algorithms.grpo import GRPO
-from learner.batching import Batch, MicroBatch, collate, units_of, within_budget
+from learner.batches.batching import Batch, MicroBatch, collate
+from learner.batches.splitting import partition, units_of, within_budget
 from learner.models.policy import CausalPolicy
-from learner.models.shared_prompts import KINDS, can_share, partition, shared_prompts, shared_states
+from learner.models.shared_prompts import KINDS, can_share, shared_prompts, shared_states
 from tests.learner.tiny import SMOOTH, VOCAB, WINDOW, make_learner, played, rollout, whole
 
 SHAPE: dict[str, Any] = {
@@ -53,9 +54,9 @@ def groups(num: int, size: int, prompt: int = 9, seed: int = 0) -> list[Rollout]
 
     made = []
     for group in range(num):
-        asked = tokens(prompt - group)
+        question = tokens(prompt - group)
         for _ in range(size):
-            one = rollout(len(made), asked, tokens(count(6)), float(len(made) % 3))
+            one = rollout(len(made), question, tokens(count(6)), float(len(made) % 3))
             made.append(replace(one, group=group))
     return made
 
@@ -142,7 +143,7 @@ def test_parts_hold_each_sequence_once_within_the_budget(
     batch = collate(groups(num, size, 30, seed=seed), shares_prompts=shares)
     units = units_of(batch, torch.arange(batch.num_rollouts))
     parts = partition(batch, units, budget)
-    assert sorted(each for part in parts for each in part) == list(range(batch.num_sequences))
+    assert sorted(number for part in parts for number in part) == list(range(batch.num_sequences))
     for part in parts:
         assert len(part) * max(batch.lengths_S[part].tolist()) <= budget or len(part) == 1
     if not shares:
@@ -171,8 +172,8 @@ def test_an_update_is_the_same_however_it_is_packed(models: dict[str, Path], nam
         assert learner.pair.policy.shares_prompts
         learner.pair.policy.shares_prompts = shares
         learner.update(rollouts)
-        weights.append(torch.cat([each.detach().flatten() for each in learner.pair.policy.parameters()]))
+        weights.append(torch.cat([p.detach().flatten() for p in learner.pair.policy.parameters()]))
     for other in weights[1:]:
         torch.testing.assert_close(other, weights[0], rtol=1e-4, atol=1e-6)
     untrained = make_learner(models[name], GRPO()).pair.policy.parameters()
-    assert (weights[0] - torch.cat([each.detach().flatten() for each in untrained])).abs().max() > 1e-3
+    assert (weights[0] - torch.cat([p.detach().flatten() for p in untrained])).abs().max() > 1e-3

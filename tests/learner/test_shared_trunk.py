@@ -1,4 +1,4 @@
-"""Training the last layers alone: the same mathematics as the whole model's, at the cost of those layers."""
+"""Training only the last layers equals training the whole model mathematically, at those layers' cost."""
 
 import gc
 from dataclasses import replace
@@ -17,7 +17,7 @@ from learner.algorithms.nlpo import NLPO
 from learner.algorithms.ppo import PPO
 from learner.algorithms.supervised import Supervised
 from learner.algorithms.trpo import TRPO
-from learner.batching import collate
+from learner.batches.batching import collate
 from learner.learner import Learner
 from learner.models.actor_critic import ActorCritic, frozen_copy
 from learner.models.shared_trunk import decoder_layers
@@ -219,7 +219,7 @@ def test_an_update_is_that_of_a_whole_model_frozen_by_hand(
     deep: dict[str, Path], algorithm: Algorithm, name: str
 ) -> None:
     """Each pass of each model is its own there. (Many conjugate steps would enlarge what rounding leaves.)"""
-    from learner.optimizer import build_optimizer
+    from learner.optimization.optimizer import build_optimizer
 
     split, whole = (learner_of(deep[name], algorithm, trainable_layers=k) for k in (TOP, None))
     names = trained(split.pair)
@@ -227,8 +227,8 @@ def test_an_update_is_that_of_a_whole_model_frozen_by_hand(
         parameter.requires_grad_(key in names)
     whole.optimizer = build_optimizer(whole.pair, algorithm)
     for _ in range(2):
-        found, expected = (without_times(each.update(ROLLOUTS)) for each in (split, whole))
-        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        metrics, expected = (without_times(learner.update(ROLLOUTS)) for learner in (split, whole))
+        assert metrics == pytest.approx(expected, rel=1e-4, abs=1e-6)
     torch.testing.assert_close(snapshot(split.pair), snapshot(whole.pair), atol=1e-6, rtol=1e-5)
 
 
@@ -247,7 +247,7 @@ def test_scoring_runs_the_trunk_once_a_micro_batch(
         iterations=4,
         sampling=Sampling(max_tokens=2**31, masked=isinstance(algorithm, NLPO)),
     )
-    models = [each for each in (learner.pair.policy, learner.reference, learner.mask) if each is not None]
+    models = [model for model in (learner.pair.policy, learner.reference, learner.mask) if model is not None]
     seen = passes(*models)
     critic = learner.pair.critic.trunk
     if critic is not None:
@@ -277,9 +277,9 @@ def test_activations_go_with_their_micro_batch(deep: dict[str, Path]) -> None:
 def test_copies_take_memory_for_the_top_alone(deep: dict[str, Path]) -> None:
     pair = make_pair(deep["llama"], trainable_layers=1, value_trunk="separate")
     for copied in (frozen_copy(pair.policy), pair.critic):
-        own = {id(p) for p in copied.parameters()} - {id(p) for p in pair.policy.parameters()}
+        copied_ids = {id(p) for p in copied.parameters()} - {id(p) for p in pair.policy.parameters()}
         shared = {id(p) for p in copied.parameters()} & {id(p) for p in pair.policy.parameters()}
-        assert own
+        assert copied_ids
         assert shared == {id(p) for p in pair.policy.parameters() if not p.requires_grad}
     learner = learner_of(deep["llama"], PPO(), trainable_layers=1)
     learner.update(ROLLOUTS)
@@ -344,28 +344,28 @@ def test_what_is_published_and_exported_is_the_whole_model(deep: dict[str, Path]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         ({"trainable_layers": 4}, "trainable_layers=4: the model has 4 layers"),
         ({"trainable_layers": 0.99}, "trainable_layers=0.99: the model has 4 layers"),
         ({"trainable_layers": 5}, "expected fewer, or leave it out to train all"),
     ],
 )
-def test_a_trunk_of_no_layers_is_refused(deep: dict[str, Path], options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_trunk_of_no_layers_is_refused(deep: dict[str, Path], options: dict[str, Any], error: str) -> None:
+    with pytest.raises(InputError, match=error):
         make_pair(deep["gpt2"], **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         ({"trainable_layers": 0}, "greater than 0"),
         ({"trainable_layers": 1.0}, "expected a share below 1"),
         ({"trainable_layers": True}, "valid integer"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
         ModelSettings(path="gpt2", **options)
 
 

@@ -76,7 +76,7 @@ def loss_of(ours: ActorCriticAlgorithm, policy: Any, buffer: Any) -> LossOutput:
     """Our loss of their policy, on all transitions in their order."""
     mask_BT = credit_inputs(split(buffer.rewards)).mask_BT
     credit = credit_of(ours, buffer)
-    states_N, actions_N = (torch.tensor(each).flatten() for each in (buffer.observations, buffer.actions))
+    states_N, actions_N = (torch.tensor(array).flatten() for array in (buffer.observations, buffer.actions))
     values_N1, logprobs_N, entropies_N = policy.evaluate_actions(states_N, actions_N)
     return ours.loss(
         loss_inputs(
@@ -102,7 +102,7 @@ def step(ours: ActorCriticAlgorithm, policy: Any, buffer: Any) -> Mapping[str, f
 
 
 def assert_same_weights(policy: Any, expected: Any, start: Any) -> None:
-    for got, wanted, before in zip(*(each.parameters() for each in (policy, expected, start)), strict=True):
+    for got, wanted, before in zip(*(model.parameters() for model in (policy, expected, start)), strict=True):
         torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-4)
         assert not torch.allclose(wanted, before, atol=1e-5)
 
@@ -127,14 +127,14 @@ def test_ppo_ends_at_their_weights(theirs: dict[str, Any], ours: dict[str, Any])
     metrics = [step(PPO(gamma=0.99, **ours), policy, algorithm.rollout_buffer) for _ in range(3)]
     algorithm.train()
     assert_same_weights(policy, algorithm.policy, start)
-    said = algorithm.logger.name_to_value
+    logged = algorithm.logger.name_to_value
     for name, key in {
         "loss/policy": "train/policy_gradient_loss",
         "loss/value": "train/value_loss",
         "clip_fraction": "train/clip_fraction",
     }.items():
-        assert np.mean([each[name] for each in metrics]) == pytest.approx(said[key], rel=1e-4)
-    assert metrics[-1]["approx_kl"] == pytest.approx(said["train/approx_kl"], rel=1e-3)  # theirs: the last
+        assert np.mean([row[name] for row in metrics]) == pytest.approx(logged[key], rel=1e-4)
+    assert metrics[-1]["approx_kl"] == pytest.approx(logged["train/approx_kl"], rel=1e-3)  # theirs: the last
     assert metrics[0]["clip_fraction"] > 0.2
 
 
@@ -145,9 +145,9 @@ def test_a2c_ends_at_their_weights(theirs: dict[str, Any], ours: dict[str, Any])
     metrics = step(A2C(gamma=0.99, optimizer=THEIRS, **ours), policy, algorithm.rollout_buffer)
     algorithm.train()
     assert_same_weights(policy, algorithm.policy, start)
-    said = algorithm.logger.name_to_value
-    assert metrics["loss/policy"] == pytest.approx(said["train/policy_loss"], rel=1e-4)
-    assert metrics["loss/value"] == pytest.approx(said["train/value_loss"], rel=1e-4)
+    logged = algorithm.logger.name_to_value
+    assert metrics["loss/policy"] == pytest.approx(logged["train/policy_loss"], rel=1e-4)
+    assert metrics["loss/value"] == pytest.approx(logged["train/value_loss"], rel=1e-4)
     (group,) = algorithm.policy.optimizer.param_groups
     assert isinstance(algorithm.policy.optimizer, torch.optim.RMSprop)
     assert (group["alpha"], group["eps"], group["lr"]) == (THEIRS.alpha, THEIRS.eps, A2C().learning_rate)

@@ -15,9 +15,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from learner.distributed.sharding import own_rows, sharded
 from learner.distributed.stored_weights import empty_model
 from learner.models.actor_critic import ActorCritic, load_actor_critic, read_stored
+from learner.models.adapter_settings import AdapterSettings
 from learner.models.language_models import load_for_ranks, load_language_model
+from learner.models.merged_weights import matrices_of
 from learner.settings import ModelSettings
 from learner.tensor_files import TensorFiles
+from tests.contracts.adapters.peft_made import make_adapter
 
 CPU = torch.device("cpu")
 SIZE = 4
@@ -40,9 +43,9 @@ def num_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     plain = TensorFiles.rows
 
     def rows(self: TensorFiles, key: str, first: int, count: int) -> torch.Tensor:
-        found = plain(self, key, first, count)
-        counts.append(found.numel())
-        return found
+        stored = plain(self, key, first, count)
+        counts.append(stored.numel())
+        return stored
 
     monkeypatch.setattr(TensorFiles, "rows", rows)
     return counts
@@ -62,21 +65,43 @@ def test_the_ranks_rows_are_the_whole_model_and_each_reads_its_own(
 ) -> None:
     path = (models | seq2seq)[name]
     whole = dict(load_language_model(ModelSettings(path=str(path))).named_parameters())
-    found: dict[str, list[torch.Tensor]] = {}
+    rows_of: dict[str, list[torch.Tensor]] = {}
     taken = []
     for rank in range(SIZE):
         num_read.clear()
         with rank_of(SIZE, rank):
             pair = one_rank(path, rank)
             for key, parameter in pair.lm.named_parameters():
-                found.setdefault(key, []).append(own_rows(parameter.detach())[0].clone())
+                rows_of.setdefault(key, []).append(own_rows(parameter.detach())[0].clone())
         taken.append(sum(num_read))
-    assert found.keys() == whole.keys()  # tied ones are one
+    assert rows_of.keys() == whole.keys()  # tied ones are one
     for key, parameter in whole.items():
-        assert torch.equal(torch.cat(found[key]), parameter)
+        assert torch.equal(torch.cat(rows_of[key]), parameter)
     total = sum(parameter.numel() for parameter in whole.values())
     assert sum(taken) - total in (0, SIZE * getattr(pair.lm, "final_logits_bias", torch.empty(0)).numel())
     assert max(taken) < 1.3 * total / SIZE  # of few rows the first ranks have one more
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_under_an_adapter_they_are_those_of_the_whole_base(tmp_path: Path, goes_on: bool) -> None:
+    """The matrices, which no file of the model has, are drawn, or read from the adapter's own file."""
+    adapter = make_adapter(tmp_path)
+    chosen = AdapterSettings(kind="lora", r=4, path=str(adapter) if goes_on else None)
+    settings = ModelSettings(path=str(tmp_path / "llama"), adapter=chosen)
+    torch.manual_seed(0)
+    whole = load_actor_critic(settings, 2**20, CPU)
+    with rank_of(SIZE, 1):
+        torch.manual_seed(0)
+        pair = load_actor_critic(settings, 2**20, CPU, shards=True)
+        matrices = matrices_of(pair.lm)
+        assert all(p.is_meta is (id(p) not in matrices) for p in pair.policy.parameters())
+        sharded(pair, SIZE, CPU, in_bfloat16=False)
+        read_stored(pair)
+        rows = {name: (*own_rows(p.detach()), p.requires_grad) for name, p in pair.named_parameters()}
+    assert rows.keys() == dict(whole.named_parameters()).keys()
+    for name, parameter in whole.named_parameters():
+        held, first, trains = rows[name]
+        assert torch.equal(held, parameter[first : first + len(held)]) and trains is parameter.requires_grad
 
 
 def test_a_critics_own_trunk_begins_as_the_policys(models: dict[str, Path], num_read: list[int]) -> None:
@@ -98,7 +123,7 @@ def test_files_in_parts_and_in_half_precision_without_a_prefix_are_read(
         if file.suffix == ".json":
             (tmp_path / file.name).write_bytes(file.read_bytes())
     tensors = load_file(models["gpt2"] / "model.safetensors")
-    short = {key.removeprefix("transformer."): each.bfloat16() for key, each in tensors.items()}
+    short = {key.removeprefix("transformer."): tensor.bfloat16() for key, tensor in tensors.items()}
     places = {key: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, key in enumerate(short)}
     for name in set(places.values()):
         save_file(

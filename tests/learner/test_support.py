@@ -1,4 +1,4 @@
-"""Which tokens could be drawn: by hand, as the rollout engines draw them, and as transformers' warpers do."""
+"""The possible tokens of a sample: by hand, in the rollout engines, and in transformers' warpers."""
 
 import pytest
 import torch
@@ -19,7 +19,6 @@ from rollout_workers.engines.sampling import forbid_, warp
 
 # Probabilities 0.4, 0.3, 0.2, 0.1; the second row the other way round.
 LOGITS_NV = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]]).log()
-ANYWHERE = torch.tensor([5, 9])
 
 V = 12
 logit_rows = st.lists(st.integers(-40, 40).map(lambda n: n / 8), min_size=V, max_size=V, unique=True)
@@ -72,8 +71,8 @@ def test_the_mask_comes_before_the_warpers_and_after_the_minimum_length() -> Non
     rule = MaskRule(top_k=2)
     distribution = SamplingDistribution(Sampling(max_tokens=9, min_tokens=1, top_k=1), (0,), rule)
     # the mask model likes tokens 3 and 2, the policy 0 and 1: of what the mask leaves, 2 is the likeliest
-    found, by_mask = allowed_tokens(LOGITS_NV[:1], torch.tensor([0]), distribution, LOGITS_NV[1:])
-    assert found.tolist() == [[False, False, True, False]]
+    allowed_NV, by_mask = allowed_tokens(LOGITS_NV[:1], torch.tensor([0]), distribution, LOGITS_NV[1:])
+    assert allowed_NV.tolist() == [[False, False, True, False]]
     assert by_mask is not None
     # what the minimum length keeps out is not the mask's doing
     assert by_mask.tolist() == [[True, False, True, True]]
@@ -117,9 +116,9 @@ def test_the_engines_draw_from_the_same_set(
     logits_NV, mask_NV = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
     positions = [row[2] for row in rows]
     distribution = SamplingDistribution(sampling, (1, 4), mask)
-    found, _ = allowed_tokens(logits_NV, torch.tensor(positions), distribution, mask_NV)
-    assert torch.equal(found, as_an_engine_draws(logits_NV, positions, distribution, mask_NV))
-    assert bool(found.any(-1).all())
+    allowed_NV, _ = allowed_tokens(logits_NV, torch.tensor(positions), distribution, mask_NV)
+    assert torch.equal(allowed_NV, as_an_engine_draws(logits_NV, positions, distribution, mask_NV))
+    assert bool(allowed_NV.any(-1).all())
 
 
 @given(logit_rows, samplings)
@@ -134,10 +133,10 @@ def test_transformers_warpers_leave_the_same_set(row: list[float], sampling: Sam
     assume(float((sums - sampling.top_p).abs().min()) > 1e-5)  # they add up from the other end
     if sampling.top_p < 1:
         scores = warpers.TopPLogitsWarper(sampling.top_p)(ids, scores)
-    found, _ = allowed_tokens(
+    allowed_NV, _ = allowed_tokens(
         torch.tensor([row]), torch.tensor([2]), SamplingDistribution(sampling, (1, 4)), None
     )
-    assert torch.equal(found, scores.isfinite())
+    assert torch.equal(allowed_NV, scores.isfinite())
 
 
 @given(rows_with_ties, st.integers(1, V), st.floats(0.05, 0.999))
@@ -146,9 +145,9 @@ def test_of_equal_tokens_all_are_in_or_none(row: list[float], k: int, p: float) 
     ids = torch.zeros(1, 1, dtype=torch.long)
     assert torch.equal(top_k_set(scores, k), warpers.TopKLogitsWarper(k)(ids, scores).isfinite())
     sampling = Sampling(max_tokens=1, top_p=p)
-    found, drawn = top_p_set(scores.softmax(-1), p), warp(scores, sampling) > 0
-    assert torch.equal(found, drawn)
-    assert all(bool(found[scores == score].all()) for score in scores[found])
+    nucleus, drawn = top_p_set(scores.softmax(-1), p), warp(scores, sampling) > 0
+    assert torch.equal(nucleus, drawn)
+    assert all(bool(nucleus[scores == score].all()) for score in scores[nucleus])
 
 
 @pytest.mark.parametrize("sharpness", [0.01, 1.0, 4.0])  # all tokens needed, many, a few
@@ -165,18 +164,18 @@ def test_in_a_large_vocabulary_the_set_is_that_of_sorting_it(sharpness: float) -
 @given(logit_rows, masks.filter(bool))
 def test_the_mask_is_its_rule(row: list[float], rule: MaskRule) -> None:
     logits_NV = torch.tensor([row])
-    found = mask_set(logits_NV, rule)[0]
+    chosen = mask_set(logits_NV, rule)[0]
     p_V = logits_NV.softmax(-1)[0].double()
-    num = int(found.sum())
+    num = int(chosen.sum())
     likeliest = p_V.argsort(descending=True)
-    assert bool(found[likeliest[:num]].all())  # the likeliest, without a gap
+    assert bool(chosen[likeliest[:num]].all())  # the likeliest, without a gap
     assert num >= min(V, rule.min_tokens_to_keep)
     if rule.top_k is not None:
         assert num == min(V, max(rule.top_k, rule.min_tokens_to_keep))
     elif rule.top_p is not None and num > rule.min_tokens_to_keep:
         assert float(p_V[likeliest[: num - 1]].sum()) < rule.top_p + 1e-6  # one fewer would not reach p
     if rule.top_p is not None:
-        assert float(p_V[found].sum()) > rule.top_p - 1e-6
+        assert float(p_V[chosen].sum()) > rule.top_p - 1e-6
 
 
 @pytest.mark.parametrize("vocab_size", [5, 50_000])
@@ -196,9 +195,9 @@ def test_a_mask_that_wants_only_the_end_still_leaves_a_token_before_the_minimum_
     mask_NV[0, [1, 4]] = 20.0
     distribution = SamplingDistribution(Sampling(max_tokens=9, min_tokens=3, **sampling), (1, 4), rule)  # type: ignore[arg-type]
     for position, at_end in ((0, False), (2, False), (3, True)):
-        found, _ = allowed_tokens(torch.zeros(1, 6), torch.tensor([position]), distribution, mask_NV)
-        assert bool(found.any())
-        assert bool(found[0, [1, 4]].any()) == at_end
+        allowed_NV, _ = allowed_tokens(torch.zeros(1, 6), torch.tensor([position]), distribution, mask_NV)
+        assert bool(allowed_NV.any())
+        assert bool(allowed_NV[0, [1, 4]].any()) == at_end
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 2**32 - 1))

@@ -1,4 +1,4 @@
-"""Algorithms declare what they need in a record of traits, and nobody asks them in another way."""
+"""Algorithms declare their needs in a record of traits, the only place where code reads them."""
 
 import ast
 from collections.abc import Iterator
@@ -27,28 +27,29 @@ from learner.algorithms.wbc import WBC
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "learner/algorithms"
 ASKING = ("contracts", "learner", "rollout_workers", "reward_servers", "services", "benchmarks")
-LONGEST_FILE = 100  # lines of an algorithm's
+LONGEST_FILE = 110  # lines of an algorithm's
 every = pytest.mark.parametrize("name", ALGORITHMS)
 
 # The form of the files
 
 
 @every
-def test_an_algorithm_is_at_most_one_base_away_from_the_root(name: str) -> None:
-    found = algorithm_class(name)
-    assert found.__mro__.index(Algorithm) <= 2
-    assert all(len(each.__bases__) == 1 for each in found.__mro__[: found.__mro__.index(Algorithm)])
+def test_an_algorithm_is_at_most_two_bases_away_from_the_root(name: str) -> None:
+    lineage = algorithm_class(name).__mro__
+    bases = lineage[: lineage.index(Algorithm)]
+    assert len(bases) <= 3
+    assert all(len(base.__bases__) == 1 for base in bases)
 
 
 @every
 def test_an_algorithms_file_is_short_and_begins_its_class_with_traits(name: str) -> None:
-    found = algorithm_class(name)
-    text = (ROOT / f"{found.__module__.replace('.', '/')}.py").read_text()
+    algorithm = algorithm_class(name)
+    text = (ROOT / f"{algorithm.__module__.replace('.', '/')}.py").read_text()
     assert len(text.splitlines()) <= LONGEST_FILE
     (kind,) = (
         node
         for node in ast.parse(text).body
-        if isinstance(node, ast.ClassDef) and node.name == found.__name__
+        if isinstance(node, ast.ClassDef) and node.name == algorithm.__name__
     )
     first = next(node for node in kind.body if not isinstance(node, ast.Expr))  # behind a docstring
     assert isinstance(first, ast.AnnAssign) and ast.unparse(first.target) == "traits"
@@ -61,7 +62,7 @@ def test_the_options_are_those_that_the_type_checker_knows() -> None:
         if isinstance(node, ast.ClassDef) and node.name == "Algorithm"
     )
     (typed,) = (node for node in kind.body if isinstance(node, ast.If))
-    assert tuple(each.name for each in typed.body if isinstance(each, ast.FunctionDef)) == OPTIONS
+    assert tuple(option.name for option in typed.body if isinstance(option, ast.FunctionDef)) == OPTIONS
 
 
 def asks(text: str) -> Iterator[str]:
@@ -69,20 +70,20 @@ def asks(text: str) -> Iterator[str]:
     calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     for call in calls:
         if ast.unparse(call.func) in ("getattr", "hasattr", "isinstance"):
-            asked = ast.unparse(call.args[0]).rpartition(".")[2].lstrip("_")
-            if asked in ("algorithm", "traits"):
+            subject = ast.unparse(call.args[0]).rpartition(".")[2].lstrip("_")
+            if subject in ("algorithm", "traits"):
                 yield ast.unparse(call)
 
 
 def test_nobody_asks_an_algorithm_by_the_name_of_an_attribute_or_by_its_class() -> None:
-    found = {
-        f"{path.relative_to(ROOT)}: {each}"
+    questions = {
+        f"{path.relative_to(ROOT)}: {question}"
         for package in ASKING
         for path in (ROOT / package).rglob("*.py")
-        if FOLDER not in path.parents
-        for each in asks(path.read_text())
+        if FOLDER not in path.parents and ROOT / "benchmarks/out" not in path.parents  # other programs
+        for question in asks(path.read_text())
     }
-    assert found == set()
+    assert questions == set()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_such_a_question_would_be_found(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"learns_form": "data"}, "learns_form"),
         ({"learns_from": "data", "whole_group": True}, "whole_group"),
@@ -111,9 +112,9 @@ def test_such_a_question_would_be_found(line: str) -> None:
         ({"learns_from": "rollouts", "update": "trust"}, "update='trust'.*'minibatches', 'trust_region'"),
     ],
 )
-def test_a_typo_in_a_trait_is_a_type_error(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(TypeError, match=told):
-        Traits(**given)
+def test_a_typo_in_a_trait_is_a_type_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Traits(**options)
 
 
 def test_traits_do_not_change() -> None:
@@ -126,11 +127,14 @@ def test_who_has_which_trait() -> None:
         return {name for name in ALGORITHMS if getattr(algorithm_class(name).traits, trait)}
 
     critics, grouped = {"ppo", "nlpo", "a2c", "trpo"}, {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo"}
+    grouped |= {"gdpo", "sapo", "max_rl", "pass_at_k", "dppo"}
+    grouped |= {"self_distillation"}
     free = grouped | {"reinforce_pp"}
     assert having("critic") == critics
     pairs = {"dpo", "ipo", "simpo", "orpo"}
     assert having("online") == critics | free | {"rejection", "distillation"}
-    assert having("mixes_data") == (critics | free | {"rejection", "supervised", "distillation"}) - {"nlpo"}
+    mixing = critics | free | {"rejection", "supervised", "distillation"}
+    assert having("mixes_data") == mixing - {"nlpo", "gdpo"}  # data come without the rewards' parts
     assert having("imitates") == {"rejection", "supervised", "return_conditioned", "distillation"}
     assert having("labels") == having("mismatched_kl") == {"kto"}
     assert having("teacher") == {"distillation"}
@@ -144,34 +148,34 @@ def test_who_has_which_trait() -> None:
 
 
 def test_what_options_change() -> None:
-    assert [each.needs_rewards for each in (NLL(), WBC(), DPO(), PRO(), PPO())] == [
+    assert [kind.needs_rewards for kind in (NLL(), WBC(), DPO(), PRO(), PPO())] == [
         False,
         True,
         False,
         True,
         False,
     ]
-    assert [each.needs_values for each in (NLL(), NLL(sampling_strategy="good_random"))] == [False, True]
-    assert [each.needs_reference for each in (DPO(), DPO(reference_free=True))] == [True, False]
-    assert [each.selects for each in (GRPO(), GRPO(drop_constant_groups=True))] == [False, True]
-    assert [each.selects for each in (PPO(), RLOO(), RejectionSampling(), PRO())] == [
+    assert [kind.needs_values for kind in (NLL(), NLL(sampling_strategy="good_random"))] == [False, True]
+    assert [kind.needs_reference for kind in (DPO(), DPO(reference_free=True))] == [True, False]
+    assert [kind.selects for kind in (GRPO(), GRPO(drop_constant_groups=True))] == [False, True]
+    assert [kind.selects for kind in (PPO(), RLOO(), RejectionSampling(), PRO())] == [
         False,
         False,
         True,
         True,
     ]
-    assert [each.scores_first_token for each in (PRO(), PRO(suffix_mask="shifted"))] == [True, False]
+    assert [kind.scores_first_token for kind in (PRO(), PRO(suffix_mask="shifted"))] == [True, False]
     for kind in (Supervised, ReturnConditioned):
         assert [kind(loss_on=over).loss_over for over in ("response", "text")] == ["response", "text"]
     assert (PPO().credits, PPO(value_level="action_mean").credits) == ("token", "action_mean")
     assert (PPO(turn_gamma=0.9).turn_discount, GRPO(turn_gamma=0.8).turn_discount) == (0.9, 0.8)
     assert NLL().turn_discount is None
-    assert [each.bootstraps for each in (PPO(), PPO(bootstrap_truncated=False), GRPO())] == [
+    assert [kind.bootstraps for kind in (PPO(), PPO(bootstrap_truncated=False), GRPO())] == [
         True,
         False,
         False,
     ]
-    assert [each.normalizes_values for each in (PPO(), PPO(normalize_values=False), GRPO())] == [
+    assert [kind.normalizes_values for kind in (PPO(), PPO(normalize_values=False), GRPO())] == [
         True,
         False,
         False,
@@ -239,7 +243,7 @@ class OfItsParent(GRPO):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         (
             OnItsOwn,
@@ -254,7 +258,7 @@ class OfItsParent(GRPO):
         (InADictionary, "InADictionary has traits={'learns_from': 'rollouts'}. Expected a record of Traits"),
         (
             Beside,
-            "Beside.whole_responses is declared beside the traits, where nobody reads it.",
+            "Beside.whole_responses is declared beside the traits, where nothing reads it.",
         ),
         (BesideAsAProperty, "write `Traits(…, online=…)`"),
         (Hides, "Hides.needs_rewards is a field, and Algorithm has a property of this name"),
@@ -264,12 +268,12 @@ class OfItsParent(GRPO):
         (NoRegion, "Expected `class NoRegion(TRPO):`"),
     ],
 )
-def test_a_class_that_can_be_no_algorithm_is_refused(kind: type, told: str) -> None:
+def test_a_class_that_can_be_no_algorithm_is_refused(kind: type, message: str) -> None:
     name = f"{__name__}:{kind.__name__}"
     with pytest.raises(InputError) as caught:
         algorithm_class(name)
     assert str(caught.value).startswith(f"algorithm={name}: ")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_run_refuses_a_class_without_traits() -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -13,17 +14,21 @@ import torch
 from torch import Tensor
 
 from contracts.rollout import Rollout, Sampling
+from contracts.scores import Term
 from learner.algorithms.base import CreditInputs
 from learner.algorithms.cispo import CISPO
 from learner.algorithms.critic_free import CriticFree
 from learner.algorithms.dapo import DAPO
 from learner.algorithms.dr_grpo import DrGRPO
+from learner.algorithms.gdpo import GDPO
 from learner.algorithms.grpo import GRPO
 from learner.algorithms.gspo import GSPO
 from learner.algorithms.rloo import RLOO
+from learner.algorithms.sapo import SAPO
 from learner.functional.kl import k1
-from learner.kl_control import KLSettings
 from learner.models.actor_critic import frozen_copy
+from learner.optimization.entropy_control import EntropyBonus
+from learner.optimization.kl_control import KLSettings
 from tests.learner.contexts import make_context
 from tests.learner.tiny import make_pair, perturb, rollout, whole
 
@@ -52,6 +57,14 @@ def reward(answer: list[int]) -> float:
     return sum(answer) % 7 / 3
 
 
+def brevity(answer: list[int]) -> float:
+    """Another reward, of another size, which is the same for many answers."""
+    return 10.0 * (len(answer) < 5)
+
+
+WEIGHTS = {reward: 1.0, brevity: 0.3}
+
+
 def trainer_of(kind: str, path: Path, folder: Path, **options: Any) -> Any:
     """A trl trainer whose policy has left its reference."""
     from datasets import Dataset
@@ -66,7 +79,7 @@ def trainer_of(kind: str, path: Path, folder: Path, **options: Any) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(path, pad_token="w0")
     trainer = trainer_kind(
         model=AutoModelForCausalLM.from_pretrained(path, attention_dropout=0.0),
-        reward_funcs=lambda completion_ids, **_: [reward(answer) for answer in completion_ids],
+        reward_funcs=[rater(rule) for rule in WEIGHTS][: len(options.get("reward_weights", [0]))],
         args=config_kind(
             output_dir=str(folder),
             per_device_train_batch_size=len(PROMPTS),
@@ -88,6 +101,11 @@ def trainer_of(kind: str, path: Path, folder: Path, **options: Any) -> Any:
     return trainer
 
 
+def rater(rates: Any) -> Any:
+    """Return a reward as trl calls it."""
+    return lambda completion_ids, **_: [rates(answer) for answer in completion_ids]
+
+
 def as_rollouts(batch: dict[str, Tensor]) -> list[Rollout]:
     """Rollouts that trl generated, as a worker would have brought them."""
     made = []
@@ -99,11 +117,12 @@ def as_rollouts(batch: dict[str, Tensor]) -> list[Rollout]:
     ):
         answer = answer_T[mask_T.bool()].tolist()
         one = rollout(i, prompt_L[seen_L.bool()].tolist(), answer, reward(answer))
-        made.append(replace(one, group=i // GROUP))
+        terms = {rule.__name__: Term(rule(answer), weight) for rule, weight in WEIGHTS.items()}
+        made.append(replace(one, group=i // GROUP, reward_terms=terms))
     return made
 
 
-def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
+def compare(path: Path, trainer: Any, algorithm: CriticFree, step: float = 0.03) -> None:
     """Advantages, then loss and gradient after a step away from the policy that sampled."""
     torch.manual_seed(0)
     batch = trainer._generate_and_score_completions(PROMPTS)
@@ -115,24 +134,25 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
     )
     scored, laid_out = context.scored, context.batch
     in_reward = algorithm.kl.placement == "reward"
-    credit = algorithm.credit(
-        CreditInputs(
-            rewards_BT=laid_out.rewards_BT,
-            kl_BT=k1(scored.old_logprobs_BT, scored.ref_logprobs_BT) * in_reward,
-            values_BT=scored.values_BT,
-            mask_BT=laid_out.mask_BT,
-            positions_BT=laid_out.positions_BT,
-            groups_B=laid_out.groups_B,
-            bootstrap_B=torch.zeros(laid_out.num_rollouts),
-            baseline_B=torch.zeros(laid_out.num_rollouts),
-            kl_coefficient=algorithm.kl.coefficient,
-        )
+    rated = CreditInputs(
+        rewards_BT=laid_out.rewards_BT,
+        kl_BT=k1(scored.old_logprobs_BT, scored.ref_logprobs_BT) * in_reward,
+        values_BT=scored.values_BT,
+        mask_BT=laid_out.mask_BT,
+        positions_BT=laid_out.positions_BT,
+        groups_B=laid_out.groups_B,
+        bootstrap_B=torch.zeros(laid_out.num_rollouts),
+        baseline_B=torch.zeros(laid_out.num_rollouts),
+        kl_coefficient=algorithm.kl.coefficient,
+        terms=laid_out.reward_terms,
+        entropies_BT=scored.entropies_BT,
     )
-    torch.testing.assert_close(credit.advantages_BT[:, 0], batch["advantages"], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(algorithm.advantages(rated), batch["advantages"], atol=1e-5, rtol=1e-5)
+    credit = algorithm.credit(rated)
     assert batch["advantages"].abs().max() > 0.1 and len(laid_out.mask_BT.sum(-1).unique()) > 1
 
     for lm in (pair.lm, trainer.model):
-        perturb(lm, 0.03, seed=5)
+        perturb(lm, step, seed=5)
         lm.zero_grad()
     theirs = trainer._compute_loss(trainer.model, batch)
     theirs.backward()
@@ -141,7 +161,7 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
     )
     ours = algorithm.loss(inputs)
     ours.loss.backward()
-    assert float(ours.metrics["clip_fraction"]) > 0.05
+    assert not step or float(ours.metrics["clip_fraction"]) > 0.05
     torch.testing.assert_close(ours.loss, theirs, atol=1e-5, rtol=1e-5)
     for got, expected in zip(pair.lm.parameters(), trainer.model.parameters(), strict=True):
         torch.testing.assert_close(got.grad, expected.grad, atol=1e-5, rtol=1e-4)
@@ -182,6 +202,34 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
                 "epsilon_high": 4e-4,
             },
         ),
+        (SAPO(), {"loss_type": "sapo", "beta": 0.0}),
+        (
+            SAPO(temperature_positive=3.0, temperature_negative=0.5),
+            {
+                "loss_type": "sapo",
+                "beta": 0.0,
+                "sapo_temperature_pos": 3.0,
+                "sapo_temperature_neg": 0.5,
+            },
+        ),
+        (
+            GDPO(),
+            {
+                "loss_type": "grpo",
+                "beta": 0.04,
+                "multi_objective_aggregation": "normalize_then_sum",
+                "reward_weights": list(WEIGHTS.values()),
+            },
+        ),
+        (GRPO(entropy_coef=0.2), {"loss_type": "grpo", "beta": 0.04, "entropy_coef": 0.2}),
+        (
+            DrGRPO(entropy_coef=0.2),
+            {"loss_type": "dr_grpo", "beta": 0.0, "scale_rewards": "none", "entropy_coef": 0.2},
+        ),
+        (
+            CISPO(clip_range_high=0.02, entropy_coef=0.2),
+            {"loss_type": "cispo", "beta": 0.0, "epsilon_high": 1.02, "entropy_coef": 0.2},
+        ),
         # theirs is the bound itself; so low that some tokens reach it
         (CISPO(clip_range_high=0.02), {"loss_type": "cispo", "beta": 0.0, "epsilon_high": 1.02}),
     ],
@@ -193,6 +241,12 @@ def compare(path: Path, trainer: Any, algorithm: CriticFree) -> None:
         "dapo",
         "dr_grpo",
         "gspo",
+        "sapo",
+        "sapo_of_other_temperatures",
+        "gdpo",
+        "bonus",
+        "bonus_dr_grpo",
+        "bonus_cispo",
         "cispo",
     ],
 )
@@ -200,6 +254,44 @@ def test_grpo(
     models: dict[str, Path], tmp_path: Path, algorithm: CriticFree, options: dict[str, Any]
 ) -> None:
     compare(models["llama"], trainer_of("grpo", models["llama"], tmp_path, **options), algorithm)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_tokens_of_high_entropy_alone(models: dict[str, Path], tmp_path: Path, share: float) -> None:
+    """trl takes the entropies of each step's policy, we those of the policy that sampled: equal at first."""
+    options = {"loss_type": "grpo", "beta": 0.04, "top_entropy_quantile": share}
+    trainer = trainer_of("grpo", models["llama"], tmp_path, **options)
+    compare(models["llama"], trainer, GRPO(top_entropy_share=share), step=0.0)
+
+
+def test_the_rule_of_the_bonus_moves_as_trls(models: dict[str, Path], tmp_path: Path) -> None:
+    """With the target between the entropies of a rehearsal, so that the coefficient goes up and down."""
+    options = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_max": 0.03}
+    options |= {"entropy_coef_delta": 0.007, "beta": 0.0, "loss_type": "grpo"}
+    trainer = trainer_of("grpo", models["llama"], tmp_path, **options)
+    torch.manual_seed(0)
+    batch = trainer._generate_and_score_completions(PROMPTS)
+    seen = trainer._metrics["train"]["entropy"]
+    for seed in range(12):
+        perturb(trainer.model, 0.02, seed=seed)
+        trainer._compute_loss(trainer.model, batch)
+    target = median(seen)
+    for seed in range(12):
+        perturb(trainer.model, -0.02, seed=seed)
+    trainer.entropy_coef, trainer._last_world_entropy = 0.01, float("inf")
+    trainer.args.entropy_target = target
+
+    rule = GRPO(entropy_coef=0.01, entropy_target=target, entropy_step=0.007, entropy_coef_max=0.03)
+    bonus, coefficients = EntropyBonus(rule.entropy_rule), []
+    for seed in range(12):
+        perturb(trainer.model, 0.02, seed=seed)
+        loss = trainer._compute_loss(trainer.model, batch)
+        entropy, policy = seen[-1], trainer._metrics["train"]["policy_loss"][-1]
+        assert float(loss.detach()) == pytest.approx(policy - bonus.now * entropy, abs=1e-6)
+        bonus.after({"entropy": entropy})
+        assert bonus.coefficient == pytest.approx(trainer.entropy_coef, abs=1e-9)
+        coefficients.append(bonus.coefficient)
+    assert len(set(coefficients)) > 2
 
 
 def test_rloo(models: dict[str, Path], tmp_path: Path) -> None:

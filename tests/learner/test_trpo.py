@@ -174,7 +174,7 @@ def test_the_critics_epochs_leave_the_policy_alone(
     (once, critic_once), (often, critic_often) = after
     for parameter, expected in zip(often.values(), once.values(), strict=True):
         assert torch.equal(parameter, expected)
-    assert any(not torch.equal(critic_often[each], critic_once[each]) for each in critic_once)
+    assert any(not torch.equal(critic_often[name_of], critic_once[name_of]) for name_of in critic_once)
 
 
 def test_the_critics_loss_falls(models: dict[str, Path]) -> None:
@@ -258,7 +258,7 @@ def test_progress_ends_where_it_should(models: dict[str, Path]) -> None:
     context = make_context(pair, random_rollouts(6), QUICK)
     object.__setattr__(context, "advance", lambda done, total: seen.append((done, total)))
     update(context)
-    done = [each for each, _ in seen]
+    done = [num_done for num_done, _ in seen]
     assert done == sorted(done) and seen[-1][0] == seen[-1][1]
     assert {total for _, total in seen} == {
         6 * (1 + 8 + 10 + 2)

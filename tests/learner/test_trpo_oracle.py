@@ -117,10 +117,10 @@ def test_an_update_ends_at_sb3_contribs_weights(
         torch.cat(
             [
                 (p - old).detach().flatten()
-                for p, old in zip(each.parameters(), before.parameters(), strict=True)
+                for p, old in zip(model.parameters(), before.parameters(), strict=True)
             ]
         )
-        for each in (pair.lm, lm)
+        for model in (pair.lm, lm)
     )
     assert float(step.norm()) > 1e-3 and float((step - theirs).norm() / theirs.norm()) < 1e-3
     torch.testing.assert_close(pair.critic.head.state_dict(), head.state_dict(), rtol=1e-3, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Credit over several turns: both discounts by hand, against sums written out, and what must not matter."""
+"""Credit over several turns: both discounts by hand, against written-out sums, and invariances."""
 
 import math
 from itertools import accumulate
@@ -18,7 +18,7 @@ from learner.algorithms.reinforce_pp import ReinforcePP
 from learner.algorithms.rloo import RLOO
 from learner.functional.advantages import generalized_advantages
 from learner.functional.turns import turn_advantages, turn_ends, turn_numbers
-from learner.kl_control import KLSettings
+from learner.optimization.kl_control import KLSettings
 from tests.learner.inputs import credit_inputs, loss_inputs
 from tests.learner.tiny import played
 
@@ -237,8 +237,8 @@ def test_turns_of_one_token_are_tokens() -> None:
     options = {"gamma": 0.5, "turn_gamma": 0.5, "gae_lambda": 0.5}
     expected = credit_of(inputs, **options)
     for level in ("action_first", "action_mean"):
-        found = credit_of(inputs, **options, value_level=level)
-        torch.testing.assert_close(found.advantages_BT, expected.advantages_BT)
+        credited = credit_of(inputs, **options, value_level=level)
+        torch.testing.assert_close(credited.advantages_BT, expected.advantages_BT)
 
 
 def test_the_critic_learns_nothing_from_values_that_are_not_used() -> None:
@@ -307,8 +307,8 @@ def test_reinforce_pps_return_to_go_over_turns_by_hand() -> None:
     inputs = credit_inputs([[0, 1, 2], [4]], turns=[[2, 1], [1]])
     returns = torch.tensor([0.75, 1.5, 2.0, 4.0])
     expected = (returns - returns.mean()) / returns.std()
-    found = ReinforcePP(gamma=0.5, turn_gamma=0.5).credit(inputs).advantages_BT
-    torch.testing.assert_close(found[inputs.mask_BT], expected)
+    advantages_BT = ReinforcePP(gamma=0.5, turn_gamma=0.5).credit(inputs).advantages_BT
+    torch.testing.assert_close(advantages_BT[inputs.mask_BT], expected)
 
 
 def test_groups_are_constant_in_what_is_compared() -> None:

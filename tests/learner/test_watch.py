@@ -22,7 +22,7 @@ NOBODY: Any = None  # no call is made
 )
 def test_a_slow_micro_batch_is_no_standstill(since_heard: float, since_change: float, gets_on: bool) -> None:
     now = time.monotonic()
-    watched = Watched("the learner", NOBODY, LearnerSettings(), said=("update", 3, 24))
+    watched = Watched("the learner", NOBODY, LearnerSettings(), progress=("update", 3, 24))
     watched.heard_at, watched.changed_at = now - since_heard, now - since_change
     assert watched.gets_on is gets_on
 

@@ -79,7 +79,7 @@ def test_what_was_sent_before_is_never_passed_off_as_what_is_announced(models: d
     sender.keep()
     assert sender.whole()
     sender.announce("float32")
-    with pytest.raises(LearnerError, match="expected a publication first"):
+    with pytest.raises(LearnerError, match="publish first"):
         sender.whole()
 
 

@@ -11,10 +11,12 @@ from torch import nn
 
 from contracts.rollout import FinishReason, Prompt, Rollout, Sampling, Turn
 from learner.algorithms.base import Algorithm, OptimizerSettings
-from learner.batching import Batch, MicroBatch, micro_batches
+from learner.batches.batching import Batch, MicroBatch
+from learner.batches.splitting import micro_batches
 from learner.learner import ANY_LENGTH, Learner
 from learner.models.actor_critic import ActorCritic, load_actor_critic
 from learner.settings import LearnerSettings, ModelSettings, ReferenceSettings
+from services.models.new_tokenizer import word_tokenizer
 
 VOCAB = 37
 WINDOW = 64
@@ -80,10 +82,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def make_model(folder: Path, name: str, **changes: Any) -> Path:
     """A model of `CONFIGS` with random weights, and a tokenizer of the words w0 … w36."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     model_type, options = CONFIGS[name]
     torch.manual_seed(7)
@@ -93,9 +92,7 @@ def make_model(folder: Path, name: str, **changes: Any) -> Path:
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     lm.save_pretrained(folder)
-    words = Tokenizer(WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
-    words.pre_tokenizer = Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w2").save_pretrained(folder)
+    word_tokenizer((f"w{i}" for i in range(VOCAB)), "w0", eos_token="w2").save_pretrained(folder)
     return folder
 
 
@@ -139,8 +136,8 @@ def random_rollouts(num: int, seed: int = 0) -> list[Rollout]:
 def played(*turns: tuple[Sequence[int], Sequence[int], float | None, bool], lease_id: int = 0) -> Rollout:
     """Turns of (observation, answer, reward, whether it begins afresh)."""
     made = [
-        replace(rollout(lease_id, seen, said).turns[0], reward=reward, fresh=fresh)
-        for seen, said, reward, fresh in turns
+        replace(rollout(lease_id, seen, answer).turns[0], reward=reward, fresh=fresh)
+        for seen, answer, reward, fresh in turns
     ]
     return replace(rollout(lease_id, (1,), (1,)), turns=tuple(made))
 

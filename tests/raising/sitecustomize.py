@@ -28,15 +28,15 @@ def has(frame: FrameType | None, file: str, function: str) -> bool:
     return False
 
 
-def watch(asked: Path) -> None:
+def watch(order: Path) -> None:
     while True:
         time.sleep(LOOK_S)
-        if not asked.exists():
+        if not order.exists():
             continue
-        file, _, function = asked.read_text().partition(":")
+        file, _, function = order.read_text().partition(":")
         for thread, frame in sys._current_frames().items():
             if has(frame, file, function):
-                asked.unlink()
+                order.unlink()
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(AskedFor))
                 break
 

@@ -263,7 +263,7 @@ class Family:
         return self.ranked(samples)
 
     def ranked(self, samples: Sequence[Sample]) -> list[float]:
-        call = {"pid": os.getpid(), "groups": sorted({each.group for each in samples})}
+        call = {"pid": os.getpid(), "groups": sorted({sample.group for sample in samples})}
         with open(self.file, "a") as opened:
             opened.write(json.dumps({**call, "texts": [sample.text for sample in samples]}) + "\n")
         lengths = sorted(len(sample.text) for sample in samples)

@@ -1,4 +1,4 @@
-"""A reward that does what the text says, to see what a sandbox does about it."""
+"""A reward that obeys the text's commands, for tests of the sandbox."""
 
 import os
 import subprocess

@@ -79,17 +79,20 @@ def real() -> tuple[Sample, ...]:
     dialogues = [row["dialog"] for row in _rows("daily_dialog", "test")]
     answers = [(_answer(row["chosen"]), _answer(row["rejected"])) for row in _rows("hh_rlhf", "test")]
     return (
-        *(Sample(own[0], references=tuple(own[1:4]) or (own[0],)) for own in captions[:100]),
+        *(Sample(texts[0], references=tuple(texts[1:4]) or (texts[0],)) for texts in captions[:100]),
         *(Sample(turns[0], references=(turns[1],)) for turns in dialogues[:100]),
         *(Sample(chosen, references=(rejected,)) for chosen, rejected in answers[:50]),
     )
 
 
 def shortened(samples: tuple[Sample, ...], num_words: int) -> list[Sample]:
-    """For what takes seconds on long texts."""
+    """Return the samples with shorter texts, for graders that take seconds on long ones."""
     return [
-        Sample(_cut(each.text, num_words), references=tuple(_cut(own, num_words) for own in each.references))
-        for each in samples
+        Sample(
+            _cut(sample.text, num_words),
+            references=tuple(_cut(reference, num_words) for reference in sample.references),
+        )
+        for sample in samples
     ]
 
 

@@ -1,4 +1,4 @@
-r"""Where the answer is in a response, and what equals it: forms as models and data sets write them.
+r"""Answers in responses, and equal answers, in models' and data sets' forms.
 
 Each row was worked out by hand. Many forms are those of public reports about math-verify (14, 60,
 71, 76), hendrycks/math (23), NeMo-Skills (41), opencompass (2647) and officeqa (23).
@@ -369,10 +369,10 @@ WORDS = st.text(st.sampled_from("ab 12.,$\\{}<>/=\n"), max_size=30)
 
 
 @settings(deadline=None)
-@given(thought=WORDS, said=WORDS)
-def test_what_a_thought_holds_changes_nothing(thought: str, said: str) -> None:
-    assert response_part(f"<think>{thought}</think>{said}") == response_part(said)
-    assert response_part(f"{thought}</think>{said}") == response_part(said)
+@given(thought=WORDS, answer=WORDS)
+def test_what_a_thought_holds_changes_nothing(thought: str, answer: str) -> None:
+    assert response_part(f"<think>{thought}</think>{answer}") == response_part(answer)
+    assert response_part(f"{thought}</think>{answer}") == response_part(answer)
     assert response_part(f"<think>{thought}") is None
 
 

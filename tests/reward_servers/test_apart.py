@@ -10,10 +10,10 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
+from reward_servers.graders.code_tests import CodeTests
 from reward_servers.isolation.confined import Confined
 from reward_servers.isolation.limits import Limits
 from reward_servers.isolation.system_calls import has_seccomp
-from reward_servers.rewards.code_tests import CodeTests
 
 pytestmark = pytest.mark.skipif(not has_seccomp(), reason="this machine has no libseccomp")
 
@@ -37,7 +37,7 @@ class Anything({base}):
 
 def samples_of(file: str) -> dict[str, Sample]:
     """Return the programs of a file, by kind, with their tests as meta data."""
-    found: dict[str, Sample] = {}
+    samples: dict[str, Sample] = {}
     for part in (Path(__file__).parent / "programs" / file).read_text("utf-8").split("==== ")[1:]:
         kind, _, rest = part.partition("\n")
         program, *others = rest.split("---- ")
@@ -45,8 +45,8 @@ def samples_of(file: str) -> dict[str, Sample]:
             program = program.replace(f"# Anything: {base}\n", ANYTHING.format(base=base))
         parts = dict(other.split("\n", 1) for other in others)
         meta = {COLUMNS[name]: text for name, text in parts.items()}
-        found[kind] = Sample(program, meta={"tests": USUAL, **meta})
-    return found
+        samples[kind] = Sample(program, meta={"tests": USUAL, **meta})
+    return samples
 
 
 CHEATING, HONEST = samples_of("cheating.txt"), samples_of("honest.txt")

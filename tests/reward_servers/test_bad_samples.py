@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 from contracts.errors import RewardError
 from contracts.scores import Sample
-from reward_servers.metrics import METRICS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.needs import has_reference
 from reward_servers.part_checks import needs_meta
-from reward_servers.rewards import REWARDS
 from reward_servers.server import MetricServer, RewardServer
 from reward_servers.settings import Part
 
 PICKY = Part(name="tests.reward_servers.graders:Picky", label="picky")
-# What every machine has; others need models, Java or data.
+# Every machine has these; others need models, Java or data.
 LIGHT = ("dates", "increasing_numbers", "length", "rouge", "sentiment", *({"meteor"} & REWARDS.keys()))
 GOOD = Sample("a fine text", references=("a fine reference",))
 ODD = {

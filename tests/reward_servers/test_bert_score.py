@@ -7,9 +7,8 @@ import pytest
 from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers import requirements
-from reward_servers.metrics.bert_score import BertScore as BertScoreMetric
+from reward_servers.graders.bert_score import BertScore
 from reward_servers.part_checks import check_at_hand
-from reward_servers.rewards.bert_score import BertScore
 from reward_servers.settings import parts
 from tests.reward_servers.pairs import made
 from tests.reward_servers.tiny_models import WORDS, make_encoder
@@ -37,7 +36,7 @@ def test_f1_is_the_librarys_against_the_best_reference(model: str) -> None:
         num_layers=1,
     )[2].tolist()
     assert BertScore(model=model, num_layers=1).score(SAMPLES) == pytest.approx(expected, abs=1e-6)
-    value = BertScoreMetric(model=model, num_layers=1).compute(SAMPLES)["semantic/bert_score"]
+    value = BertScore(model=model, num_layers=1).compute(SAMPLES)["semantic/bert_score"]
     assert value.corpus == pytest.approx(sum(expected) / len(expected), abs=1e-6)
 
 
@@ -45,7 +44,9 @@ def test_f1_is_the_librarys_on_two_hundred_pairs(model: str) -> None:
     def spelt(text: str) -> str:  # in the tiny model's words
         return " ".join(WORDS[sum(map(ord, word)) % len(WORDS)] for word in text.split())
 
-    samples = [Sample(spelt(each.text), references=tuple(map(spelt, each.references))) for each in made()]
+    samples = [
+        Sample(spelt(sample.text), references=tuple(map(spelt, sample.references))) for sample in made()
+    ]
     expected = library.score(
         [sample.text for sample in samples],
         [list(sample.references) for sample in samples],

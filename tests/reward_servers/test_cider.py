@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from contracts.errors import InputError, RewardError
 from contracts.scores import Sample
 from reward_servers import requirements
-from reward_servers.metrics.cider import Cider as CiderMetric
-from reward_servers.metrics.cider_rl4lms_compat import CiderRl4lmsCompat as CompatMetric
+from reward_servers.graders.cider import Cider, CiderOfSplit
+from reward_servers.graders.cider_rl4lms_compat import CiderRl4lmsCompat
 from reward_servers.part_checks import check_at_hand
-from reward_servers.rewards.cider import Cider
-from reward_servers.rewards.cider_rl4lms_compat import CiderRl4lmsCompat
 from reward_servers.settings import parts
 from reward_servers.text import captions
 from reward_servers.text.captions import caption_words
@@ -39,7 +37,7 @@ def write_references(file: Path, sets: list[list[str]]) -> str:
 
 
 def rows_of(samples: list[Sample]) -> list[float]:
-    return list(CiderMetric(tokenizer="whitespace").compute(samples)["lexical/cider"].rows)
+    return list(CiderOfSplit(tokenizer="whitespace").compute(samples)["lexical/cider"].rows)
 
 
 @settings(deadline=None)
@@ -53,8 +51,8 @@ def test_the_metric_is_that_of_the_authors_on_tokenized_text(samples: list[Sampl
     except ValueError:  # theirs needs one n-gram at least
         rows, corpus = [0.0] * len(samples), 0.0
     assert rows_of(samples) == pytest.approx(list(rows), abs=1e-6)
-    found = CiderMetric(tokenizer="whitespace").compute(samples)["lexical/cider"].corpus
-    assert found == pytest.approx(corpus, abs=1e-6)
+    value = CiderOfSplit(tokenizer="whitespace").compute(samples)["lexical/cider"].corpus
+    assert value == pytest.approx(corpus, abs=1e-6)
 
 
 @pytest.mark.parametrize("pairs", [made, real])
@@ -67,7 +65,7 @@ def test_it_is_that_of_the_authors_on_sentences(pairs: Callable[[], tuple[Sample
         cut = [" ".join(words) for words in caption_words([sample.text, *sample.references])]
         scorer += (cut[0], cut[1:])
     corpus, rows = scorer.compute_score()
-    value = CiderMetric().compute(pairs())["lexical/cider"]
+    value = CiderOfSplit().compute(pairs())["lexical/cider"]
     assert list(value.rows) == pytest.approx(list(rows), abs=1e-6) and max(rows) > 1.0
     assert value.corpus == pytest.approx(corpus, abs=1e-6)
 
@@ -96,7 +94,7 @@ def test_equal_prompts_stay_two_samples_and_order_changes_nothing() -> None:
     # RL4LMs keeps the last sample of a prompt, and gives the perfect text that one's score.
     pytest.importorskip("spacy")
     assert CiderRl4lmsCompat().score(samples)[:2] == [0.0, 0.0]
-    (value,) = CompatMetric().compute(samples).values()
+    (value,) = CiderRl4lmsCompat().compute(samples).values()
     assert value.rows == tuple(CiderRl4lmsCompat().score(samples))
     assert value.corpus == pytest.approx(sum(value.rows[1:]) / 2)  # two prompts, so two values
 
@@ -120,8 +118,8 @@ def test_the_reward_of_a_text_does_not_depend_on_its_batch(samples: list[Sample]
 
 def test_a_file_that_can_not_serve_is_refused_before_the_run(tmp_path: Path) -> None:
     one = write_references(tmp_path / "one.jsonl", [["a"]])
-    for file, said in ((one, "one set of references"), (str(tmp_path / "none.jsonl"), "can't be read")):
-        with pytest.raises(InputError, match=said):
+    for file, message in ((one, "one set of references"), (str(tmp_path / "none.jsonl"), "can't be read")):
+        with pytest.raises(InputError, match=message):
             check_at_hand("reward", parts([{"name": "cider", "df_file": file}]))
     (tmp_path / "bad.jsonl").write_text('{"references": ["a"]}\n{"refs": []}\n')
     with pytest.raises(InputError, match=r"bad\.jsonl, line 2"):
@@ -131,7 +129,7 @@ def test_a_file_that_can_not_serve_is_refused_before_the_run(tmp_path: Path) -> 
 
 
 def test_words_are_those_of_the_coco_evaluation() -> None:
-    # what its tokenizer (Stanford's, in Java) and its list of punctuation leave
+    # the words that its tokenizer (Stanford's, in Java) and its list of punctuation leave
     text = "He said: \"Stop (now)!\" - it's 5,000 dollars. The U.S. army isn't, but they won't..."
     expected = "he said stop ( now ) it 's 5,000 dollars the u.s. army is n't but they wo n't"
     assert " ".join(*caption_words([text])) == expected
@@ -139,7 +137,7 @@ def test_words_are_those_of_the_coco_evaluation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),  # what pycocoevalcap 1.2 gave for each
+    ("text", "expected"),  # words that pycocoevalcap 1.2 gave for each
     [
         ("it's\u00a0raining", "it 's raining"),
         ("a man\u2009can't\u3000run", "a man ca n't run"),
@@ -173,7 +171,7 @@ def test_coco_is_pycocoevalcap_from_the_text_to_the_value(pairs: Callable[[], tu
         {place: [{"caption": sample.text}] for place, sample in enumerate(samples)}
     )
     corpus, rows = Official().compute_score(targets, texts)
-    value = CiderMetric(tokenizer="coco").compute(samples)["lexical/cider"]
+    value = CiderOfSplit(tokenizer="coco").compute(samples)["lexical/cider"]
     assert list(value.rows) == pytest.approx(list(rows), abs=1e-6)
     assert value.corpus == pytest.approx(corpus, abs=1e-6) and value.corpus > 0.1
 
@@ -249,7 +247,7 @@ def rl4lms_cider(
         words = " ".join(token.text for token in tokenizer(text)).split()
         return Counter(tuple(words[at : at + n]) for at in range(len(words) + 1 - n))
 
-    own = dict(zip(prompts, texts, strict=True))
+    text_by_prompt = dict(zip(prompts, texts, strict=True))
     of_prompt = dict(zip(prompts, targets, strict=True))
     seen = Counter(
         gram
@@ -261,18 +259,18 @@ def rl4lms_cider(
     def vector(text: str, n: int) -> dict[Any, float]:
         return {g: count * (total - math.log(max(1, seen[g]))) for g, count in grams(text, n).items()}
 
-    found = {}
+    scores = {}
     for prompt, refs in of_prompt.items():
         value = 0.0
         for ref in refs:
-            gap = grams(own[prompt], 2).total() - grams(ref, 2).total()
+            gap = grams(text_by_prompt[prompt], 2).total() - grams(ref, 2).total()
             for n in (1, 2, 3, 4):
-                left, right = vector(own[prompt], n), vector(ref, n)
+                left, right = vector(text_by_prompt[prompt], n), vector(ref, n)
                 dot = sum(min(weight, right.get(g, 0.0)) * right.get(g, 0.0) for g, weight in left.items())
                 norm = math.hypot(*left.values()) * math.hypot(*right.values())
                 value += (dot / norm if norm else 0.0) * math.exp(-(gap**2) / 72) / 4 / len(refs)
-        found[prompt] = 10 * value
-    return [found[prompt] for prompt in prompts]
+        scores[prompt] = 10 * value
+    return [scores[prompt] for prompt in prompts]
 
 
 @pytest.mark.parametrize("pairs", [odd, made, real])
@@ -281,16 +279,16 @@ def test_compat_is_rl4lms_arithmetic_on_its_tokens(pairs: Callable[[], tuple[Sam
     if pairs is real and not REAL.exists():
         pytest.skip(f"no real samples in {REAL}")
     samples = [
-        Sample(each.text, prompt=str(place // 3 * 2 + place % 2), references=each.references)
-        for place, each in enumerate(pairs()[:: len(pairs()) // 120])
+        Sample(sample.text, prompt=str(place // 3 * 2 + place % 2), references=sample.references)
+        for place, sample in enumerate(pairs()[:: len(pairs()) // 120])
     ]
     expected = rl4lms_cider(
-        *zip(*((each.prompt, each.text, each.references) for each in samples), strict=True)
+        *zip(*((sample.prompt, sample.text, sample.references) for sample in samples), strict=True)
     )
     assert CiderRl4lmsCompat().score(samples) == pytest.approx(expected, abs=1e-9)
     assert len(set(expected)) > 5 and max(expected) > 0.1
 
 
 def test_a_text_of_any_length_is_scored() -> None:
-    (value,) = CiderMetric().compute([Sample("word " * 20_000, references=("a word",))]).values()
+    (value,) = CiderOfSplit().compute([Sample("word " * 20_000, references=("a word",))]).values()
     assert value.corpus == 0.0

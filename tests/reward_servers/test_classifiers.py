@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import build
-from reward_servers.metrics.intent_accuracy import IntentAccuracy as IntentMetric
-from reward_servers.metrics.learned_reward import LearnedReward as LearnedMetric
+from reward_servers.graders.bleurt import Bleurt
+from reward_servers.graders.intent_accuracy import IntentAccuracy
+from reward_servers.graders.learned_reward import LearnedReward
 from reward_servers.models.checkpoint import read_config
 from reward_servers.models.classifier import Classifier, classifier
 from reward_servers.models.intent import utterance_pair
 from reward_servers.part_checks import check_at_hand
-from reward_servers.rewards.bleurt import Bleurt
-from reward_servers.rewards.intent_accuracy import IntentAccuracy
-from reward_servers.rewards.learned_reward import LearnedReward
 from reward_servers.server import RewardServer
 from reward_servers.settings import parts
 from tests.reward_servers.tiny_models import WORDS, make_classifier
@@ -60,7 +58,7 @@ def test_neither_padding_nor_batches_nor_order_change_a_score(models: dict[str, 
     together = classifier(models[kind]).logits(TEXTS)
     backwards = classifier(models[kind]).logits(TEXTS[::-1])
     assert together.isfinite().all() and together.std() > 0.01
-    # of the largest logit: the kinds' logits differ in size
+    # relative to the largest logit: the kinds' logits differ in size
     assert (alone - together).abs().max() < 1e-5 * together.abs().max()
     assert (backwards.flip(0) - together).abs().max() < 1e-5 * together.abs().max()
 
@@ -77,7 +75,7 @@ def test_probabilities_are_transformers_own(models: dict[str, str]) -> None:
     assert LearnedReward(model=models["roberta"], label_ix=1).score([sample]) == [
         pytest.approx(expected, abs=1e-6)
     ]
-    (value,) = LearnedMetric(model=models["roberta"], label_ix=1).compute([sample, sample]).values()
+    (value,) = LearnedReward(model=models["roberta"], label_ix=1).compute([sample, sample]).values()
     assert value.corpus == pytest.approx(expected, abs=1e-6)
 
 
@@ -92,8 +90,8 @@ def test_a_pairs_logits_are_transformers_own(models: dict[str, str], kind: str) 
     inputs = tokenizer("a cat", "the dog ran", return_tensors="pt", return_token_type_ids=kind == "albert")
     with torch.no_grad():
         expected = model(**inputs).logits
-    found = classifier(models[kind]).logits(["a cat", "good"], ["the dog ran", "bad </s> film"])
-    assert found[0].tolist() == pytest.approx(expected[0].tolist(), abs=1e-5)
+    logits = classifier(models[kind]).logits(["a cat", "good"], ["the dog ran", "bad </s> film"])
+    assert logits[0].tolist() == pytest.approx(expected[0].tolist(), abs=1e-5)
 
 
 def test_labels_that_may_hold_together_have_a_sigmoid_each(models: dict[str, str], tmp_path: Path) -> None:
@@ -183,7 +181,7 @@ def test_a_pair_is_read_as_a_pair(models: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"template": "{prompt}"}, "expected {text} in template or in second"),
         ({"second": "{text}"}, "need a template; got none"),
@@ -192,8 +190,8 @@ def test_a_pair_is_read_as_a_pair(models: dict[str, str]) -> None:
         ({"template": "{turns}{text}", "turn_templates": ["a"]}, "expected {turn} in each"),
     ],
 )
-def test_templates_that_can_not_be_meant_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_templates_that_can_not_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         build(LearnedReward, {"model": "x", **options}, "reward")
 
 
@@ -221,7 +219,7 @@ def test_any_texts_have_probabilities_that_sum_to_one(models: dict[str, str], te
 
 
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         (
             {"model": "roberta", "label_ix": 3},
@@ -233,10 +231,10 @@ def test_any_texts_have_probabilities_that_sum_to_one(models: dict[str, str], te
     ],
 )
 def test_a_wrong_label_or_model_is_refused_before_the_run(
-    models: dict[str, str], part: dict[str, object], said: str
+    models: dict[str, str], part: dict[str, object], message: str
 ) -> None:
     part = part | {"name": "learned_reward", "model": models.get(str(part["model"]), part["model"])}
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         check_at_hand("reward", parts([part]))
 
 
@@ -286,7 +284,7 @@ def test_intent_accuracy_is_whether_the_likeliest_label_is_asked_for(
     ]
     reward = IntentAccuracy(model=models["intents"], join=join)
     assert reward.score(right) == [1.0] * 6 and reward.score(wrong) == [0.0] * 6
-    (value,) = IntentMetric(model=models["intents"], join=join).compute(right[:2] + wrong[2:]).values()
+    (value,) = IntentAccuracy(model=models["intents"], join=join).compute(right[:2] + wrong[2:]).values()
     assert value.corpus == pytest.approx(1 / 3)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
+from reward_servers.graders.code_tests import CodeTests
 from reward_servers.isolation.confined import Limits
 from reward_servers.isolation.system_calls import has_seccomp
-from reward_servers.rewards.code_tests import CodeTests
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
 
@@ -164,8 +164,8 @@ def test_calls_that_were_reached_count_in_part() -> None:
         "def f(x):\n    return x if x != 3 else exit()",  # all but the third
         "def g(x):\n    return x",
     ]
-    found = CodeTests(partial=True, limits=QUICK).score([Sample(text, meta=meta) for text in texts])
-    assert found == [0.5, 0.5, 0.75, 0.0]
+    scores = CodeTests(partial=True, limits=QUICK).score([Sample(text, meta=meta) for text in texts])
+    assert scores == [0.5, 0.5, 0.75, 0.0]
 
 
 @needs_seccomp
@@ -200,8 +200,8 @@ def test_helpers_of_the_prompt_are_there() -> None:
     body = "    return [double(x) for x in xs]\n"
     whole = f"def f(xs: List[int]):\n{body}"
     texts = [body, fenced(body), whole, fenced(whole), f"{body}\n\ndef other():\n    '''cut o"]
-    for asked, more in ((prompt, {}), (f"Complete this:\n{prompt}", {}), ("Do it.", {"prompt": prompt})):
-        samples = [Sample(text, prompt=asked, meta={**meta, **more}) for text in texts]
+    for question, more in ((prompt, {}), (f"Complete this:\n{prompt}", {}), ("Do it.", {"prompt": prompt})):
+        samples = [Sample(text, prompt=question, meta={**meta, **more}) for text in texts]
         assert CodeTests().score(samples) == [1.0] * len(texts)
     assert CodeTests().score([Sample(fenced(whole), prompt="Do it.", meta=meta)]) == [0.0]
 

@@ -1,4 +1,4 @@
-"""Weighted sums: what is refused, and what the parts' shapes make of them."""
+"""Weighted sums: refusals, and the effects of the parts' shapes."""
 
 from typing import Any, ClassVar
 
@@ -9,9 +9,9 @@ from contracts.errors import InputError
 from contracts.scores import Sample, Score
 from contracts.settings import Settings, build
 from reward_servers.combine import weighted_sum
+from reward_servers.graders import REWARDS
 from reward_servers.local import LocalRewardClient
 from reward_servers.part_checks import check_parts
-from reward_servers.rewards import REWARDS
 from reward_servers.settings import Part, parts
 
 WORDS = {"weight", "standardize", "clip", "threshold"}
@@ -75,9 +75,9 @@ def test_wrong_shapes_are_refused(entry: dict[str, Any], message: str) -> None:
 
 def test_a_component_has_no_option_by_the_name_of_a_word_of_the_sum() -> None:
     for name in REWARDS:
-        found = find("reward", name, REWARDS)
-        if issubclass(found, Settings):
-            assert not WORDS & found.model_fields.keys(), name
+        reward = find("reward", name, REWARDS)
+        if issubclass(reward, Settings):
+            assert not WORDS & reward.model_fields.keys(), name
 
 
 def test_a_users_option_that_the_sum_would_take_is_refused() -> None:

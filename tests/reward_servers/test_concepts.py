@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.metrics.coverage import Coverage as CoverageMetric
-from reward_servers.rewards.common_gen_repeat_penalty import CommonGenRepeatPenalty
-from reward_servers.rewards.coverage import Coverage
-from services.tasks.commongen import CommonGen
+from reward_servers.graders.common_gen_repeat_penalty import CommonGenRepeatPenalty
+from reward_servers.graders.coverage import Coverage
+from services.data.tasks.commongen import CommonGen
 from tests.reward_servers.pairs import REAL
 
 PREFIX = "generate a sentence with: "
@@ -39,7 +38,7 @@ def test_coverage_by_hand(text: str, concepts: tuple[str, ...], expected: float)
 
 
 def test_coverage_as_a_metric_is_the_mean() -> None:
-    value = CoverageMetric().compute([sample("a dog", "dog"), sample("a dog", "cat")])["lexical/coverage"]
+    value = Coverage().compute([sample("a dog", "dog"), sample("a dog", "cat")])["lexical/coverage"]
     assert (value.corpus, value.rows) == (0.5, (1.0, 0.0))
 
 

@@ -75,8 +75,8 @@ def program(code: str, stdin: str = "") -> list[dict[str, str]]:
 
 
 def outcome(work: Confined, code: str, stdin: str = "") -> Outcome:
-    ((found,),) = work.run([program(code, stdin)])
-    return found
+    ((result,),) = work.run([program(code, stdin)])
+    return result
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -94,9 +94,9 @@ def test_a_hostile_sample_costs_itself_alone(work: Confined, name: str) -> None:
 def test_many_loops_at_once_leave_the_quick_samples_theirs() -> None:
     work = Confined(CODE, Limits(seconds=2.0, parallel=2))
     jobs = [program("while True: pass")] * 4 + [program("print(input())", str(n)) for n in range(10)]
-    found = work.run(jobs)
-    assert [one.why for (one,) in found[:4]] == ["time"] * 4
-    assert [one for (one,) in found[4:]] == [Outcome(f"{n}\n") for n in range(10)]
+    outcomes = work.run(jobs)
+    assert [one.why for (one,) in outcomes[:4]] == ["time"] * 4
+    assert [one for (one,) in outcomes[4:]] == [Outcome(f"{n}\n") for n in range(10)]
 
 
 def test_nothing_is_written_removed_or_changed_outside_of_the_samples_folder(
@@ -126,8 +126,9 @@ def test_each_sample_has_an_empty_folder_that_is_gone_afterwards(work: Confined)
         "import os\nprint(os.listdir('.'), os.getcwd())\nopen('a', 'w').write('x')\nprint(open('a').read())"
     )
     first, second = outcome(work, code), outcome(work, code)
-    assert first.said.startswith("[] ") and second.said.startswith("[] ") and first.said.endswith("\nx\n")
-    assert not Path(first.said.split()[1]).exists()
+    assert first.output.startswith("[] ") and first.output.endswith("\nx\n")
+    assert second.output.startswith("[] ")
+    assert not Path(first.output.split()[1]).exists()
 
 
 def test_the_network_is_closed_on_loopback_too(work: Confined) -> None:
@@ -141,10 +142,10 @@ def test_the_network_is_closed_on_loopback_too(work: Confined) -> None:
 
 def test_no_secrets_are_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "very-secret-value")
-    own = Confined(CODE, Limits())
-    assert "very-secret" not in outcome(own, "import os\nprint(os.environ)").said
+    confined = Confined(CODE, Limits())
+    assert "very-secret" not in outcome(confined, "import os\nprint(os.environ)").output
     parent = f"/proc/{os.getpid()}/environ"
-    assert "very-secret" not in outcome(own, f"print(open({parent!r}).read())").said
+    assert "very-secret" not in outcome(confined, f"print(open({parent!r}).read())").output
 
 
 def test_ordinary_programs_work(work: Confined) -> None:
@@ -164,24 +165,24 @@ def test_ordinary_programs_work(work: Confined) -> None:
 
 def test_the_runs_of_a_job_share_its_time_and_nothing_else(work: Confined) -> None:
     code = "import builtins as b\nprint(getattr(b, 'left', 3))\nb.left = 4\nloop = input()\nwhile loop: pass"
-    job = [{"code": code, "stdin": each} for each in ("\n", "\n", "x\n", "\n")]
+    job = [{"code": code, "stdin": stdin} for stdin in ("\n", "\n", "x\n", "\n")]
     assert work.run([job]) == [[GOOD, GOOD, Outcome("3\n", "time")]]
 
 
 def test_what_a_batch_does_not_reach_is_the_next_batch() -> None:
     # Five loops outlast a batch. On a busy machine a batch may start slowly, so it has four seconds.
-    own = Confined(CODE, Limits(seconds=1.0, batch_seconds=4.0, parallel=1))
-    *loops, last = own.run([program("while True: pass")] * 5 + [program("print(3)")])
-    assert [each.why for (each,) in loops] == ["time"] * 5
+    confined = Confined(CODE, Limits(seconds=1.0, batch_seconds=4.0, parallel=1))
+    *loops, last = confined.run([program("while True: pass")] * 5 + [program("print(3)")])
+    assert [run.why for (run,) in loops] == ["time"] * 5
     assert last == [GOOD]
 
 
 def test_a_batch_that_reaches_no_sample_is_an_error_and_no_score() -> None:
-    own = Confined(CODE, Limits(seconds=0.001, batch_seconds=0.002))
+    confined = Confined(CODE, Limits(seconds=0.001, batch_seconds=0.002))
     with pytest.raises(
         RewardError, match=r"none of 1 samples was reached within limits\.batch_seconds=0\.002"
     ):
-        own.run([program("import time; time.sleep(1)")])
+        confined.run([program("import time; time.sleep(1)")])
 
 
 def test_a_sample_needs_less_time_than_its_batch() -> None:
@@ -271,8 +272,8 @@ os.wait()
 @pytest.mark.parametrize("bad", ["exit", "loop"])
 def test_samples_share_a_process_until_one_of_them_ends_it(bad: str) -> None:
     work = Confined("tests.reward_servers.shared_work", Limits(seconds=2.0, parallel=2), together=3)
-    found = work.run([[each] for each in ("fine", "fine", "fine", "fine", bad, "fine", "fine")])
-    processes = [outcome.value for (outcome,) in found]
+    outcomes = work.run([[sample] for sample in ("fine", "fine", "fine", "fine", bad, "fine", "fine")])
+    processes = [outcome.value for (outcome,) in outcomes]
     assert len(set(processes[:3])) == 1  # the first three
     assert processes[4] is None  # alone: it costs its neighbours nothing but their process
     assert len({*processes[2:4], *processes[5:]}) == 4

@@ -43,8 +43,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_they_run_side_by_side_up_to_the_limit_and_keep_their_order() -> None:
     desk, began = Desk(), time.monotonic()
     calls = Coroutines(ServerSettings(concurrency=4))
-    found = calls.submit([lambda n=n: desk.call(n) for n in range(12)]).result(30)  # type: ignore[misc]
-    assert found == list(range(12))
+    results = calls.submit([lambda n=n: desk.call(n) for n in range(12)]).result(30)  # type: ignore[misc]
+    assert results == list(range(12))
     assert desk.most_at_once == 4
     assert time.monotonic() - began < 12 * desk.took_s + 1.0
 
@@ -87,8 +87,8 @@ def test_what_another_attempt_would_repeat_is_not_made_again(error: Exception) -
         tries.append(1)
         raise error
 
-    (found,) = Coroutines(ServerSettings()).submit([mistaken]).result(30)
-    assert found is error and len(tries) == 1
+    (raised,) = Coroutines(ServerSettings()).submit([mistaken]).result(30)
+    assert raised is error and len(tries) == 1
 
 
 @pytest.mark.usefixtures("soon")
@@ -143,11 +143,11 @@ def test_counts_are_told_once_whatever_is_added_meanwhile() -> None:
     server = RewardServer(
         Part(name="tests.reward_servers.graders:Sluggish", label="slow", options={"seconds": 0.0})
     )
-    done, told = threading.Event(), [0.0]
+    done, counted = threading.Event(), [0.0]
 
     def take() -> None:
         while not done.is_set():
-            told[0] += server.take_counts().get("calls", 0.0)
+            counted[0] += server.take_counts().get("calls", 0.0)
 
     taking = threading.Thread(target=take)
     taking.start()
@@ -155,4 +155,4 @@ def test_counts_are_told_once_whatever_is_added_meanwhile() -> None:
         server.score([Sample("a")] * 20)
     done.set()
     taking.join()
-    assert told[0] + server.take_counts().get("calls", 0.0) == 50 * 20
+    assert counted[0] + server.take_counts().get("calls", 0.0) == 50 * 20

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.metrics.distinct_n import DistinctN as DistinctMetric
-from reward_servers.metrics.diversity import Diversity, conditional_entropy, entropy, msttr
-from reward_servers.metrics.tfidf_diversity import TfidfDiversity as TfidfMetric
-from reward_servers.rewards.distinct_n import DistinctN
-from reward_servers.rewards.tfidf_diversity import TfidfDiversity
+from reward_servers.graders.distinct_n import DistinctN
+from reward_servers.graders.diversity import Diversity, conditional_entropy, entropy, msttr
+from reward_servers.graders.tfidf_diversity import TfidfDiversity
 from tests.reward_servers.pairs import made
 
 TEXTS = [Sample("The cat, the dog."), Sample("the cat!")]
@@ -33,27 +31,27 @@ def diversity(samples: list[Sample], window: int = 100) -> dict[str, float]:
 
 
 def test_diversity_by_hand() -> None:
-    found = diversity(TEXTS, window=2)
-    assert found["msttr-2"] == 1.0  # the cat | , the | dog . | the cat; the ! is dropped
-    assert found["msttr-2_nopunct"] == 1.0
+    stats = diversity(TEXTS, window=2)
+    assert stats["msttr-2"] == 1.0  # the cat | , the | dog . | the cat; the ! is dropped
+    assert stats["msttr-2_nopunct"] == 1.0
     assert diversity(TEXTS, window=4)["msttr-4"] == 7 / 8  # the cat , the | dog . the cat
-    assert found["total_length"] == 9 and found["total_length-nopunct"] == 6
-    assert found["mean_pred_length"] == 4.5 and found["mean_pred_length-nopunct"] == 3.0
-    assert found["std_pred_length"] == 1.5 and found["std_pred_length-nopunct"] == 1.0
-    assert found["median_pred_length"] == 4.5
-    assert (found["min_pred_length"], found["max_pred_length"]) == (3, 6)
+    assert stats["total_length"] == 9 and stats["total_length-nopunct"] == 6
+    assert stats["mean_pred_length"] == 4.5 and stats["mean_pred_length-nopunct"] == 3.0
+    assert stats["std_pred_length"] == 1.5 and stats["std_pred_length-nopunct"] == 1.0
+    assert stats["median_pred_length"] == 4.5
+    assert (stats["min_pred_length"], stats["max_pred_length"]) == (3, 6)
     # words: the ×3, cat ×2, and , dog . ! once each
-    assert found["vocab_size-1"] == 6 and found["distinct-1"] == 6 / 9 and found["unique-1"] == 4
-    assert found["entropy-1"] == pytest.approx(
+    assert stats["vocab_size-1"] == 6 and stats["distinct-1"] == 6 / 9 and stats["unique-1"] == 4
+    assert stats["entropy-1"] == pytest.approx(
         3 / 9 * math.log2(3) + 2 / 9 * math.log2(4.5) + 4 / 9 * math.log2(9)
     )
     # pairs: the-cat ×2, cat-, ,-the the-dog dog-. cat-!  once each
-    assert found["vocab_size-2"] == 6 and found["distinct-2"] == 6 / 7 and found["unique-2"] == 5
-    assert found["entropy-2"] == pytest.approx(2 / 7 * math.log2(3.5) + 5 / 7 * math.log2(7))
+    assert stats["vocab_size-2"] == 6 and stats["distinct-2"] == 6 / 7 and stats["unique-2"] == 5
+    assert stats["entropy-2"] == pytest.approx(2 / 7 * math.log2(3.5) + 5 / 7 * math.log2(7))
     # without punctuation the-cat ×2, cat-the, the-dog of 4; the ×3, cat ×2, dog of 6
     expected = -(0.5 * math.log2(0.5 / 0.5) + 0.25 * math.log2(0.25 / (2 / 6)) + 0.25 * math.log2(0.25 / 0.5))
-    assert found["cond_entropy-2-nopunct"] == pytest.approx(expected)
-    assert found["vocab_size-3-nopunct"] == 2 and found["unique-3-nopunct"] == 2
+    assert stats["cond_entropy-2-nopunct"] == pytest.approx(expected)
+    assert stats["vocab_size-3-nopunct"] == 2 and stats["unique-3-nopunct"] == 2
 
 
 def test_diversity_has_every_key_of_rl4lms() -> None:
@@ -66,24 +64,24 @@ def test_diversity_has_every_key_of_rl4lms() -> None:
 
 def test_texts_shorter_than_a_window_have_no_msttr(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        found = diversity(TEXTS)
-    assert not [key for key in found if key.startswith("msttr")]
+        stats = diversity(TEXTS)
+    assert not [key for key in stats if key.startswith("msttr")]
     assert "fewer than 100 words" in caplog.text
-    assert found["distinct-1"] == 6 / 9
+    assert stats["distinct-1"] == 6 / 9
 
 
 def test_lengths_are_numpys() -> None:
-    found = diversity(list(made(50)))
+    stats = diversity(list(made(50)))
     counts = np.array([len(sample.text.split()) for sample in made(50)])
-    assert found["total_length"] >= counts.sum()
-    assert found["mean_pred_length"] == pytest.approx(found["total_length"] / 50)
+    assert stats["total_length"] >= counts.sum()
+    assert stats["mean_pred_length"] == pytest.approx(stats["total_length"] / 50)
 
 
 @pytest.mark.parametrize("texts", [[""], ["", " "], ["!"], ["one"], ["</s>"]])
 def test_next_to_nothing_is_no_error(texts: list[str]) -> None:
     samples = [Sample(text) for text in texts]
     assert all(math.isfinite(value) for value in diversity(samples).values())
-    assert all(math.isfinite(value.corpus) for value in DistinctMetric().compute(samples).values())
+    assert all(math.isfinite(value.corpus) for value in DistinctN().compute(samples).values())
     assert all(0.0 <= score <= 1.0 for score in DistinctN().score(samples))
     assert all(0.0 <= score <= 1.0 for score in TfidfDiversity().score(samples))
 
@@ -107,10 +105,10 @@ def test_entropy_is_scipys() -> None:
 
 
 def test_distinct_n_by_hand() -> None:
-    # of the pairs a-b b-a a-b two are different; words of one text don't pair with those of another
+    # two of the pairs a-b b-a a-b are different; words of one text don't pair with those of another
     assert DistinctN().score([Sample("a b A b"), Sample("a"), Sample("")]) == [2 / 3, 0.0, 0.0]
     assert DistinctN(n=1).score([Sample("a b A b")]) == [0.5]
-    values = DistinctMetric().compute([Sample("a b a"), Sample("b a")])
+    values = DistinctN().compute([Sample("a b a"), Sample("b a")])
     assert {key: value.corpus for key, value in values.items()} == {
         "lexical/distinct-1": 2 / 5,
         "lexical/distinct-2": 2 / 3,  # a-b b-a b-a
@@ -121,13 +119,13 @@ def test_distinct_n_by_hand() -> None:
 def test_lolrls_distinctness_counts_letter_case_and_divides_by_words() -> None:
     samples = [Sample("A dog ran"), Sample("a  dog")]  # two blanks: a word of no letters between them
     assert {
-        key: value.corpus for key, value in DistinctMetric(variant="distinctness").compute(samples).items()
+        key: value.corpus for key, value in DistinctN(variant="distinctness").compute(samples).items()
     } == {
         "lexical/distinct-1": 5 / 6,  # A, dog, ran, a, ""
         "lexical/distinct-2": 4 / 6,  # A dog, dog ran, a "", "" dog
         "lexical/distinct-3": 2 / 6,
     }
-    assert DistinctMetric().compute(samples)["lexical/distinct-1"].corpus == 3 / 5
+    assert DistinctN().compute(samples)["lexical/distinct-1"].corpus == 3 / 5
 
 
 def test_tfidf_is_scikit_learns(tmp_path: Path) -> None:
@@ -141,9 +139,9 @@ def test_tfidf_is_scikit_learns(tmp_path: Path) -> None:
     expected = [
         row.data.mean() * (1.0 if row.nnz >= 5 else row.nnz / 10) if row.nnz else 0.0 for row in matrix
     ]
-    found = TfidfDiversity(corpus=str(corpus)).score([Sample(text) for text in texts])
-    assert found == pytest.approx(expected, abs=1e-12)
-    value = TfidfMetric(corpus=str(corpus)).compute([Sample(text) for text in texts])[
+    scores = TfidfDiversity(corpus=str(corpus)).score([Sample(text) for text in texts])
+    assert scores == pytest.approx(expected, abs=1e-12)
+    value = TfidfDiversity(corpus=str(corpus)).compute([Sample(text) for text in texts])[
         "diversity_metrics/tfidf"
     ]
     assert value.corpus == pytest.approx(sum(expected) / len(expected))
@@ -159,7 +157,7 @@ def test_tfidf_by_hand(tmp_path: Path) -> None:
     corpus.write_text(
         json.dumps({"reply": "red cars"}) + "\n" + json.dumps({"reply": "red"}), encoding="utf-8"
     )
-    # of 2 documents red is in 2, cars in 1: weights 1 and ln(3/2) + 1; green is not known
+    # red is in both documents, cars in one: weights 1 and ln(3/2) + 1; green is not known
     weight = math.log(1.5) + 1
     expected = (1 + weight) / math.hypot(1, weight) / 2 * 0.2
     reward = TfidfDiversity(corpus=str(corpus), field="reply")

@@ -47,7 +47,7 @@ near, far = socket.socketpair()
 word = struct.pack('i', VICTIM)
 buffer = ctypes.create_string_buffer(word + bytes(200))
 """
-WAKES = "\nfar.send(b'x'); time.sleep(0.2)"  # what a file's owner would be signalled for
+WAKES = "\nfar.send(b'x'); time.sleep(0.2)"  # a file's owner would be signalled for this
 
 
 def number(name: str) -> int:
@@ -139,7 +139,7 @@ def victim() -> Iterator[psutil.Popen]:
 def printed(work: Confined, code: str, victim: int = 1) -> list[str]:
     tools = TOOLS.format(victim=victim)
     ((outcome,),) = work.run([[{"code": tools + code, "stdin": ""}]])
-    return [*outcome.said.split(), *([outcome.why] if outcome.why else [])]
+    return [*outcome.output.split(), *([outcome.why] if outcome.why else [])]
 
 
 @pytest.mark.parametrize("means", ACTS)
@@ -214,7 +214,7 @@ def test_it_reads_python_and_its_own_folder_and_nothing_else(tmp_path: Path, vic
     shared.write_text("weights")
     places = {
         tmp_path / "answers.jsonl": "EACCES",
-        Path(__file__): "EACCES",  # of a project's folder
+        Path(__file__): "EACCES",  # a file of a project's folder
         shared: "EACCES",
         Path(f"/proc/{victim.pid}/environ"): "EACCES",
         Path(f"/proc/{victim.pid}/mem"): "EACCES",

@@ -13,11 +13,11 @@ from contracts.components import create
 from contracts.errors import InputError
 from contracts.rollout import FinishReason, Prompt, Rollout, Turn
 from contracts.scores import Reward, Sample
+from reward_servers.graders import REWARDS
+from reward_servers.graders.format import Format
+from reward_servers.graders.overlong import Overlong, penalty
+from reward_servers.graders.repetition import Repetition
 from reward_servers.isolation.confined import Limits
-from reward_servers.rewards import REWARDS
-from reward_servers.rewards.format import Format
-from reward_servers.rewards.overlong import Overlong, penalty
-from reward_servers.rewards.repetition import Repetition
 from services.config.reward_view import Judging
 
 SCHEMA: dict[str, Any] = {
@@ -109,8 +109,8 @@ def test_wrong_rules_are_refused(options: dict[str, Any], reason: str) -> None:
 def test_dapos_penalty_by_hand() -> None:
     """DAPO: L_max 20480, of which the last 4096 are the cache, so that it begins after 16384 tokens."""
     counts = (1, 16_384, 16_385, 18_432, 20_480, 30_000)
-    found = [penalty(count, max_tokens=20_480, buffer=4_096) for count in counts]
-    assert found == [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0]
+    penalties = [penalty(count, max_tokens=20_480, buffer=4_096) for count in counts]
+    assert penalties == [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0]
 
 
 def test_overlong_counts_the_tokens_that_the_model_generated() -> None:
@@ -128,7 +128,7 @@ def test_repetition_by_hand() -> None:
     # n = 2: all differ; ab ba ab ba ab has 2 of 5; ab ba ab has 2 of 3; none
     expected = [0.0, -3 / 5, -1 / 3, 0.0]
     assert Repetition(n=2).score([Sample(text) for text in texts]) == [
-        pytest.approx(each) for each in expected
+        pytest.approx(share) for share in expected
     ]
 
 

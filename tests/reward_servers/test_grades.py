@@ -79,13 +79,13 @@ def test_over_http_a_number_stays_a_number() -> None:
         num_samples, num_cached = 0, 0
 
         async def score(self, samples: Sequence[Sample]) -> list[Answer]:
-            assert [(each.num_tokens, each.turns) for each in samples] == [(2, ("7", "3")), (None, ())]
+            assert [(sample.num_tokens, sample.turns) for sample in samples] == [(2, ("7", "3")), (None, ())]
             return [*ANSWERS, (None, "too long"), (Grade((1.0, 2.0), by="turn"), None)]
 
     client = TestClient(http_app({"mine": Remote()}, {}), base_url="http://127.0.0.1")
     rows = [{"text": "7\n3", "num_tokens": 2, "turns": ["7", "3"]}, {"text": "8"}]
-    found = client.post("/score/mine", json={"samples": rows})
-    assert found.json()["scores"] == [
+    response = client.post("/score/mine", json={"samples": rows})
+    assert response.json()["scores"] == [
         {"score": [[0, 1, 0.5], [2, 3, 1.0]], "error": None, "values": {"format": 1.0}, "comment": "Well."},
         {"score": 0.25, "error": None},
         {"score": None, "error": "too long"},
@@ -98,8 +98,9 @@ def test_places_that_do_not_fit_cost_their_sample_alone() -> None:
     good, bad = server.score([Sample("7 3", num_tokens=2), Sample("7 3", num_tokens=3)])
     assert good == (Grade((1.0, 1.0)), None)
     assert bad[0] is None and bad[1] is not None
-    for told in ("reward tokens", "got 2 scores of tokens", "generated 3 tokens", "sample.num_tokens", "7 3"):
-        assert told in bad[1]
+    phrases = ("reward tokens", "got 2 scores of tokens", "generated 3 tokens", "sample.num_tokens", "7 3")
+    for phrase in phrases:
+        assert phrase in bad[1]
 
 
 @pytest.mark.parametrize("name", ["tenths", "by_answer", "Together", "tokens"])
@@ -117,8 +118,8 @@ def test_own_counts_of_tokens_are_not_compared_with_a_trials_made_up_ones() -> N
 
 def test_a_text_from_a_file_has_no_tokens_and_the_refusal_says_so() -> None:
     rows = trial_of([Prompt("p/0", "6 · 7?")], generated=False)
-    told = RewardServer(Part(name=f"{HERE}:tenths")).try_out(rows).refusal
-    assert "sample.num_tokens is None, as nobody knows the tokens of a text from a file" in told
+    refusal = RewardServer(Part(name=f"{HERE}:tenths")).try_out(rows).refusal
+    assert "sample.num_tokens is None, as nobody knows the tokens of a text from a file" in refusal
 
 
 @pytest.mark.parametrize(
@@ -127,12 +128,12 @@ def test_a_text_from_a_file_has_no_tokens_and_the_refusal_says_so() -> None:
 def test_a_shaping_of_whole_texts_refuses_places_by_name(shaping: dict[str, Any]) -> None:
     part = Part(name=f"{HERE}:tokens", **shaping)
     (name,) = shaping
-    told = (
+    message = (
         f"score() returned scores of tokens, and {name}= is for the score of a whole text; leave out {name}="
     )
-    assert told in RewardServer(part).try_out(MADE_UP).refusal
+    assert message in RewardServer(part).try_out(MADE_UP).refusal
     answers = RewardServer(part).score([Sample("7 3", num_tokens=2)])
-    assert answers[0][1] is not None and told in answers[0][1]
+    assert answers[0][1] is not None and message in answers[0][1]
 
 
 def test_parts_add_at_their_places_and_a_text_at_the_end() -> None:

@@ -170,8 +170,8 @@ def test_a_body_that_is_too_large_is_refused_and_not_kept(client: TestClient) ->
         for _ in range(100):
             yield b" " * (MOST_BYTES // 8)
 
-    said = {**AUTHORIZED, "Content-Length": str(MOST_BYTES + 1)}
-    declared = client.post("/score/length", content=b"{}", headers=said)
+    headers = {**AUTHORIZED, "Content-Length": str(MOST_BYTES + 1)}
+    declared = client.post("/score/length", content=b"{}", headers=headers)
     counted = client.post("/score/length", content=pieces(), headers=AUTHORIZED)
     for answered in (declared, counted):
         assert answered.status_code == 413

@@ -4,12 +4,13 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +18,8 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from reward_servers.chat_models import backoff
 from reward_servers.chat_models.asked_model import Malformed, as_json
+from reward_servers.graders.judge_group import form, ranking_of, shuffled, spread
 from reward_servers.part_checks import check_at_hand, check_parts
-from reward_servers.rewards.judge_group import form, ranking_of, shuffled, spread
 from reward_servers.server import RewardServer
 from reward_servers.serving.replicas import RewardReplica, Scored
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
@@ -28,7 +29,7 @@ from reward_servers.user_rewards.trial import MADE_UP
 from tests.chat_server import reply, serving
 
 KEY = "sk-very-secret-0123456789"
-TOKENS = (100, 10)  # of each question and reply
+TOKENS = (100, 10)  # for each question and reply
 
 
 class Model:
@@ -37,7 +38,7 @@ class Model:
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
-        self.faults: Callable[[str, int], Response | None] = lambda text, asked: None
+        self.faults: Callable[[str, int], Response | None] = lambda text, attempt: None
         self.delay_s: Callable[[str], float] = lambda text: 0.0
         self.at_once = self.most_at_once = 0
 
@@ -48,11 +49,11 @@ class Model:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         question = body["messages"][0]["content"]
-        asked = sum(each["messages"][0]["content"] == question for each in self.requests)
-        found = self.faults(question, asked)
+        attempt = sum(earlier["messages"][0]["content"] == question for earlier in self.requests)
+        fault = self.faults(question, attempt)
         await asyncio.sleep(self.delay_s(question))
         self.at_once -= 1
-        return found or reply(verdict(question), TOKENS)
+        return fault or reply(verdict(question), TOKENS)
 
 
 def verdict(question: str) -> dict[str, Any]:
@@ -100,12 +101,12 @@ def value(length: int) -> float:
 def test_scores_are_right_and_in_order_whatever_answers_first(url: str, model: Model) -> None:
     """The first of ten texts comes last; ten requests are open at a time."""
     model.delay_s = lambda text: 0.5 if "\nx\n" in text else 0.05
-    found = RewardServer(judge(url)).score(texts(*range(1, 11)))
-    assert found == [(pytest.approx(value(length)), None) for length in range(1, 11)]
+    answers = RewardServer(judge(url)).score(texts(*range(1, 11)))
+    assert answers == [(pytest.approx(value(length)), None) for length in range(1, 11)]
     assert model.most_at_once > 3
-    asked = model.requests[0]
-    assert (asked["model"], asked["temperature"]) == ("wise", 0)
-    schema = asked["response_format"]["json_schema"]["schema"]
+    request = model.requests[0]
+    assert (request["model"], request["temperature"]) == ("wise", 0)
+    schema = request["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["score"] == {"type": "number", "minimum": 1.0, "maximum": 10.0}
 
 
@@ -117,11 +118,11 @@ def test_rubric_references_meta_data_and_scale_reach_the_model(
     part = judge(url, rubric="rubric.md", with_references=True, scale=[20, 0], structured=False)
     sample = Sample("x" * 5, "How many?", ("five", "5"), {"solution": "five {text}"})
     assert RewardServer(part).score([sample]) == [(0.75, None)]  # 5 on the way from 20, the worst, to 0
-    asked = model.requests[0]
-    assert "response_format" not in asked
-    question = asked["messages"][0]["content"]
-    for said in ("Is it five {text}?", "How many?", "2 of 2 right answers\n5", "from 20, the worst, to 0"):
-        assert said in question
+    request = model.requests[0]
+    assert "response_format" not in request
+    question = request["messages"][0]["content"]
+    for phrase in ("Is it five {text}?", "How many?", "2 of 2 right answers\n5", "from 20, the worst, to 0"):
+        assert phrase in question
 
 
 def test_a_form_of_ones_own(url: str, model: Model) -> None:
@@ -130,7 +131,7 @@ def test_a_form_of_ones_own(url: str, model: Model) -> None:
         "properties": {"polite": {"type": "boolean"}, "points": {"type": "integer"}},
         "required": ["polite", "points"],
     }
-    model.faults = lambda text, asked: reply('{"polite": true, "points": 3}')
+    model.faults = lambda text, attempt: reply('{"polite": true, "points": 3}')
     part = judge(url, answer_schema=schema, score_key="points", scale=[1, 5], body={"max_tokens": 9})
     assert RewardServer(part).score(texts(2)) == [(0.5, None)]
     assert model.requests[0]["max_tokens"] == 9
@@ -147,15 +148,15 @@ def test_a_group_is_ranked_in_one_question(url: str, model: Model) -> None:
     part = judge(url, "judge_group")
     assert wants_groups([part])
     samples = texts(3, 9, 6, group="a") + texts(5, group="b") + texts(2, 2, group="c") + texts(4, group="a")
-    found = [score for score, _ in RewardServer(part).score(samples)]
-    # of a: 9, 6, 4, 3; b is alone; the texts of c are equal
-    assert found == [0.0, 1.0, pytest.approx(2 / 3), 0.5, 0.5, 0.5, pytest.approx(1 / 3)]
+    scores = [score for score, _ in RewardServer(part).score(samples)]
+    # a has 9, 6, 4, 3; b is alone; the texts of c are equal
+    assert scores == [0.0, 1.0, pytest.approx(2 / 3), 0.5, 0.5, 0.5, pytest.approx(1 / 3)]
     assert len(model.requests) == 1
 
 
 def test_equal_texts_share_their_places(url: str) -> None:
-    found = RewardServer(judge(url, "judge_group")).score(texts(1, 7, 7, 3))
-    assert [score for score, _ in found] == pytest.approx([0.0, 5 / 6, 5 / 6, 1 / 3])
+    answers = RewardServer(judge(url, "judge_group")).score(texts(1, 7, 7, 3))
+    assert [score for score, _ in answers] == pytest.approx([0.0, 5 / 6, 5 / 6, 1 / 3])
 
 
 def test_judges_read_answers_without_thoughts(url: str, model: Model) -> None:
@@ -164,8 +165,8 @@ def test_judges_read_answers_without_thoughts(url: str, model: Model) -> None:
         Sample(text, "Why?", group="train/0")
         for text in ("<think>long, long</think>abc", "<think>cut off", "thinking</think>abcde", "abc")
     ]
-    found = [score for score, _ in RewardServer(judge(url)).score(samples)]
-    assert found == [pytest.approx(value(3)), 0.0, pytest.approx(value(5)), pytest.approx(value(3))]
+    scores = [score for score, _ in RewardServer(judge(url)).score(samples)]
+    assert scores == [pytest.approx(value(3)), 0.0, pytest.approx(value(5)), pytest.approx(value(3))]
     assert not any("long, long" in str(request) or "cut off" in str(request) for request in model.requests)
     ranked = [score for score, _ in RewardServer(judge(url, "judge_group")).score(samples)]
     # places: abcde 1, abc and abc (2/3 + 1/3) / 2, nothing 0
@@ -204,14 +205,14 @@ def test_a_ranking_has_each_number_once() -> None:
 def test_busy_servers_are_asked_again_and_single_texts_fail(url: str, model: Model) -> None:
     """One of six texts is answered, three meet a fault that passes, one is refused, one gets no answer."""
 
-    def faults(question: str, asked: int) -> Response | None:
+    def faults(question: str, attempt: int) -> Response | None:
         length = verdict(question)["score"]
         passing: dict[int, Callable[[], Response]] = {
             2: lambda: JSONResponse({"error": {"message": "slow down"}}, 429, {"retry-after": "0"}),
             3: lambda: PlainTextResponse("overloaded", 503),
             4: lambda: PlainTextResponse("<html>"),  # no chat model's reply
         }
-        if length in passing and asked == 1:
+        if length in passing and attempt == 1:
             return passing[length]()
         if length == 5:
             return JSONResponse({"error": {"message": "too long for my window"}}, 400)
@@ -219,19 +220,26 @@ def test_busy_servers_are_asked_again_and_single_texts_fail(url: str, model: Mod
 
     model.faults = faults
     server = RewardServer(judge(url), ServerSettings(retries=2))
-    found = server.score(texts(*range(1, 7)))
-    assert [score for score, _ in found] == [*map(pytest.approx, map(value, range(1, 5))), None, None]
-    assert "status 400: too long for my window" in (found[4][1] or "")
-    assert "status 500: gone" in (found[5][1] or "")
+    answers = server.score(texts(*range(1, 7)))
+    assert [score for score, _ in answers] == [*map(pytest.approx, map(value, range(1, 5))), None, None]
+    assert "status 400: too long for my window" in (answers[4][1] or "")
+    assert "status 500: gone" in (answers[5][1] or "")
     # one, two, two, two; one refused; three
     assert len(model.requests) == 1 + 2 + 2 + 2 + 1 + 3
     counts = server.take_counts()
     assert (counts["requests"], counts["faults"], counts["tokens"]) == (11.0, 6.0, 4 * sum(TOKENS))
 
 
+def test_an_endless_reply_scores_nothing_and_is_asked_for_once(url: str, model: Model) -> None:
+    model.faults = lambda question, attempt: StreamingResponse(repeat(" " * 2**16))
+    ((score, reason),) = RewardServer(judge(url), ServerSettings(retries=2)).score(texts(3))
+    assert score is None and "the answer has more than 16777216 bytes. Expected a chat" in (reason or "")
+    assert len(model.requests) == 1
+
+
 def test_a_server_without_response_format_is_answered_with_the_setting(url: str, model: Model) -> None:
     refused = {"error": {"message": "response_format is not supported here"}}
-    model.faults = lambda question, asked: JSONResponse(refused, 400)
+    model.faults = lambda question, attempt: JSONResponse(refused, 400)
     ((_, reason),) = RewardServer(judge(url), ServerSettings(retries=2)).score(texts(1))
     assert "set structured=false" in (reason or "") and len(model.requests) == 1
 
@@ -256,17 +264,17 @@ def test_a_late_reply_is_asked_for_again(url: str, model: Model) -> None:
 )
 def test_a_malformed_reply_is_asked_for_again_up_to_a_limit(url: str, model: Model, wrong: str) -> None:
     """The first text is answered at the second question; the second never is, and fails alone."""
-    model.faults = lambda text, asked: (
-        reply(wrong, TOKENS) if asked == 1 or verdict(text)["score"] == 9 else None
+    model.faults = lambda text, attempt: (
+        reply(wrong, TOKENS) if attempt == 1 or verdict(text)["score"] == 9 else None
     )
     server = RewardServer(judge(url, asks=3))
-    found = server.score(texts(8, 9))
-    assert found[0] == (pytest.approx(value(8)), None)
-    assert found[1][0] is None and "none of 3 replies was as asked for; the last, " in (found[1][1] or "")
+    answers = server.score(texts(8, 9))
+    assert answers[0] == (pytest.approx(value(8)), None)
+    assert answers[1][0] is None and "none of 3 replies was as asked for; the last, " in (answers[1][1] or "")
     counts = server.take_counts()
     assert (counts["malformed"], counts["requests"], counts["tokens"]) == (4.0, 5.0, 5 * sum(TOKENS))
     second = model.requests[-1]["messages"]
-    assert [each["role"] for each in second] == ["user", "assistant", "user"]
+    assert [message["role"] for message in second] == ["user", "assistant", "user"]
     assert "This was not as asked for: " in second[2]["content"]
 
 
@@ -296,11 +304,11 @@ def test_tokens_and_cost_are_counted_and_what_is_known_costs_nothing(url: str, m
 def test_a_known_group_is_not_asked_about_again(url: str, model: Model) -> None:
     async def thrice() -> list[Scored]:
         replica = RewardReplica(judge(url, "judge_group"), ServerSettings())
-        asked = [texts(2, 5, group="a"), texts(2, 5, group="b"), texts(2, 6, group="a")]
-        return [await replica.score(samples) for samples in asked]
+        batches = [texts(2, 5, group="a"), texts(2, 5, group="b"), texts(2, 6, group="a")]
+        return [await replica.score(samples) for samples in batches]
 
     first, second, third = asyncio.run(thrice())
-    assert [each.num_cached for each in (first, second, third)] == [0, 2, 0]
+    assert [scored.num_cached for scored in (first, second, third)] == [0, 2, 0]
     assert first.answers == second.answers == third.answers == [(0.0, None), (1.0, None)]
     assert len(model.requests) == 2
 
@@ -318,7 +326,7 @@ def test_the_key_is_read_from_the_environment_and_shown_nowhere(
     check_at_hand("reward", [part])
     server = RewardServer(part)
     assert server.score(texts(3))[0][1] is None and model.keys == [f"Bearer {KEY}"]
-    model.faults = lambda text, asked: JSONResponse({"error": {"message": f"wrong key {KEY}"}}, 401)
+    model.faults = lambda text, attempt: JSONResponse({"error": {"message": f"wrong key {KEY}"}}, 401)
     ((score, error),) = server.score(texts(4))
     assert score is None and "refuses, status 401: wrong key ***" in (error or "")
     assert "an environment variable with a key that is accepted: key_variable" in (error or "")
@@ -327,21 +335,21 @@ def test_the_key_is_read_from_the_environment_and_shown_nowhere(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"url": "localhost:1"}, "reward's url localhost:1: expected an address such as"),
         ({"rubric": "nowhere.md"}, "rubric=nowhere.md: can't be read"),
     ],
 )
-def test_what_is_wrong_shows_before_the_start(url: str, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_is_wrong_shows_before_the_start(url: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check_at_hand("reward", [judge(**{"url": url, **options})])
 
 
 def test_judges_are_tried_before_the_start(url: str, model: Model) -> None:
-    own = [judge(url), judge(url, "judge_group")]
-    assert try_apart(own, [], RewardServersSettings(), MADE_UP) == []
+    judges = [judge(url), judge(url, "judge_group")]
+    assert try_apart(judges, [], RewardServersSettings(), MADE_UP) == []
     assert len(model.requests) == 2 + 1  # two texts alone, and both ranked
-    model.faults = lambda text, asked: JSONResponse({"error": {"message": "no such model"}}, 404)
-    (told,) = try_apart(own[:1], [], RewardServersSettings(), MADE_UP)  # the texts are made up
-    assert "status 404: no such model. Expected a base URL up to /v1, and a model that is served" in told
+    model.faults = lambda text, attempt: JSONResponse({"error": {"message": "no such model"}}, 404)
+    (warning,) = try_apart(judges[:1], [], RewardServersSettings(), MADE_UP)  # the texts are made up
+    assert "status 404: no such model. Expected a base URL up to /v1, and a model that is served" in warning

@@ -20,26 +20,18 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from contracts.components import create
 from contracts.errors import InputError
 from contracts.scores import Metric, Reward, Sample
-from reward_servers.metrics import METRICS
-from reward_servers.metrics.bleu import Bleu as BleuMetric
-from reward_servers.metrics.chrf import Chrf as ChrfMetric
-from reward_servers.metrics.rouge import Rouge as RougeMetric
-from reward_servers.metrics.rouge_l_max import RougeLMax as RougeLMaxMetric
-from reward_servers.metrics.rouge_rl4lms_compat import RougeRl4lmsCompat as RougeCompatMetric
-from reward_servers.metrics.sacre_bleu import SacreBleu as SacreBleuMetric
-from reward_servers.metrics.ter import Ter as TerMetric
-from reward_servers.rewards import REWARDS
-from reward_servers.rewards.bleu import Bleu
-from reward_servers.rewards.chrf import Chrf
-from reward_servers.rewards.exact_match import ExactMatch
-from reward_servers.rewards.meteor import Meteor
-from reward_servers.rewards.meteor_rl4lms_compat import MeteorRl4lmsCompat
-from reward_servers.rewards.rouge import Rouge
-from reward_servers.rewards.rouge_combined import RougeCombined
-from reward_servers.rewards.rouge_l_max import RougeLMax
-from reward_servers.rewards.rouge_rl4lms_compat import RougeRl4lmsCompat
-from reward_servers.rewards.sacre_bleu import SacreBleu
-from reward_servers.rewards.ter import Ter
+from reward_servers.graders import METRICS, REWARDS
+from reward_servers.graders.bleu import Bleu
+from reward_servers.graders.chrf import Chrf
+from reward_servers.graders.exact_match import ExactMatch
+from reward_servers.graders.meteor import Meteor
+from reward_servers.graders.meteor_rl4lms_compat import MeteorRl4lmsCompat
+from reward_servers.graders.rouge import Rouge
+from reward_servers.graders.rouge_combined import RougeCombined
+from reward_servers.graders.rouge_l_max import RougeLMax
+from reward_servers.graders.rouge_rl4lms_compat import RougeRl4lmsCompat
+from reward_servers.graders.sacre_bleu import SacreBleu
+from reward_servers.graders.ter import Ter
 from reward_servers.text import words
 from reward_servers.text.alignment import common_length, common_positions, edit_distance
 from tests.reward_servers.pairs import REAL, made, odd, real, shortened
@@ -65,9 +57,9 @@ NAMES = [type(reward).__name__ for reward in WITH_REFERENCES]
 def samples(request: pytest.FixtureRequest) -> tuple[Sample, ...]:
     if request.param == "real" and not REAL.exists():
         pytest.skip("the real samples are not here")
-    found = {"made": made, "odd": odd, "real": real}[request.param]()
-    assert len(found) >= 200
-    return found
+    rows = {"made": made, "odd": odd, "real": real}[request.param]()
+    assert len(rows) >= 200
+    return rows
 
 
 def streams(samples: Any) -> list[list[str | None]]:
@@ -90,7 +82,8 @@ def apart(samples: Sequence[Sample]) -> tuple[Sample, ...]:
         return re.sub("([\u3040-\u30ff\u4e00-\u9fff])", r" \1 ", text)
 
     return tuple(
-        replace(each, text=cut(each.text), references=tuple(map(cut, each.references))) for each in samples
+        replace(sample, text=cut(sample.text), references=tuple(map(cut, sample.references)))
+        for sample in samples
     )
 
 
@@ -110,7 +103,7 @@ def test_rouge_is_the_packages(samples: tuple[Sample, ...], kind: Any) -> None:
         assert Rouge(**options).score(rows) == pytest.approx(best, abs=1e-12)
         assert Rouge(**options, references="first").score(rows) == pytest.approx(first, abs=1e-12)
         assert len(set(best)) > (2 if samples is odd() else 50)
-        value = RougeMetric(tokenizer=options["tokenizer"]).compute(rows)[f"lexical/rouge_{kind}"]
+        value = Rouge(tokenizer=options["tokenizer"]).compute(rows)[f"lexical/rouge_{kind}"]
         assert value.corpus == pytest.approx(sum(best) / len(best), abs=1e-12)
 
 
@@ -119,9 +112,9 @@ def test_rouge_of_plain_english_is_the_packages(target: str, text: str) -> None:
     scorer = RougeScorer(list(KINDS), use_stemmer=True)
     for left, right in ((target, text), (f"{target} {text}", text), (f"Running {target}", f"runs\n{text}")):
         expected = {kind: score.fmeasure for kind, score in scorer.score(left, right).items()}
-        values = RougeMetric().compute([Sample(right, references=(left,))])
-        found = {kind: values[f"lexical/rouge_{kind}"].corpus for kind in KINDS}
-        assert found == pytest.approx(expected, abs=1e-12)
+        values = Rouge().compute([Sample(right, references=(left,))])
+        f1s = {kind: values[f"lexical/rouge_{kind}"].corpus for kind in KINDS}
+        assert f1s == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_combined_reward_is_the_mean_of_three_kinds(samples: tuple[Sample, ...]) -> None:
@@ -161,11 +154,11 @@ def test_rouge_l_max_is_py_rouges_best_of_references(
         [sample for sample in samples if not any("日" in target for target in sample.references)],
         [sample for sample in samples if all(map(is_plain, (sample.text, *sample.references)))],
     ):
-        found = [score for score, sample in zip(expected, samples, strict=True) if sample in rows]
+        wanted = [score for score, sample in zip(expected, samples, strict=True) if sample in rows]
         more = {**options, "tokenizer": "unicode" if all(is_plain(row.text) for row in rows) else "py_rouge"}
-        assert RougeLMax(**more).score(rows) == pytest.approx(found, abs=1e-9)
-        value = RougeLMaxMetric(**more).compute(rows)["lexical/rouge_l_max"]
-        assert value.corpus == pytest.approx(sum(found) / len(found), abs=1e-9)
+        assert RougeLMax(**more).score(rows) == pytest.approx(wanted, abs=1e-9)
+        value = RougeLMax(**more).compute(rows)["lexical/rouge_l_max"]
+        assert value.corpus == pytest.approx(sum(wanted) / len(wanted), abs=1e-9)
 
 
 def _is_irregular(word: str) -> bool:
@@ -179,7 +172,7 @@ def test_bleu_is_sacrebleus_on_words_between_blanks(samples: tuple[Sample, ...])
     oracle = BLEU(tokenize="none", smooth_method="none", effective_order=True, force=True)
     rows = [oracle.sentence_score(sample.text, sample.references).score / 100 for sample in samples]
     assert Bleu().score(samples) == pytest.approx(rows, abs=1e-9)
-    (value,) = BleuMetric().compute(samples).values()
+    (value,) = Bleu().compute(samples).values()
     corpus = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
         [sample.text for sample in samples], streams(samples)
     )
@@ -187,7 +180,7 @@ def test_bleu_is_sacrebleus_on_words_between_blanks(samples: tuple[Sample, ...])
     assert value.corpus > 0.01 and value.rows == pytest.approx(rows, abs=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of an order without a match
+@pytest.mark.filterwarnings("ignore::UserWarning")  # for an order without a match
 @pytest.mark.parametrize("order", [2, 4])
 def test_bleu_of_variant_nltk_is_nltks(samples: tuple[Sample, ...], order: int) -> None:
     from nltk.translate.bleu_score import corpus_bleu, sentence_bleu
@@ -196,12 +189,15 @@ def test_bleu_of_variant_nltk_is_nltks(samples: tuple[Sample, ...], order: int) 
     texts = [sample.text.split() for sample in samples]
     targets = [[target.split() for target in sample.references] for sample in samples]
     weights = [1 / order] * order
-    (value,) = BleuMetric(variant="nltk", max_order=order).compute(samples).values()
+    (value,) = Bleu(variant="nltk", max_order=order).compute(samples).values()
     assert value.corpus == pytest.approx(corpus_bleu(targets, texts, weights=weights), abs=1e-12)
-    rows = [sentence_bleu(own, text, weights=weights) for own, text in zip(targets, texts, strict=True)]
+    rows = [
+        sentence_bleu(references, text, weights=weights)
+        for references, text in zip(targets, texts, strict=True)
+    ]
     assert value.rows == pytest.approx(rows, abs=1e-12)
     # sacrebleu's is higher where texts are short: NLTK counts an n-gram in those that have none
-    (other,) = BleuMetric(max_order=order).compute(samples).values()
+    (other,) = Bleu(max_order=order).compute(samples).values()
     short = any(len(text) < order for text in texts)
     assert other.corpus > value.corpus + 1e-6 if short else other.corpus == pytest.approx(value.corpus)
 
@@ -215,9 +211,9 @@ def tutorials_bleu(texts: Sequence[Sequence[str]], targets: Sequence[Sequence[Se
 
     hits, possible = Counter[int](), Counter[int]()
     for text, references in zip(texts, targets, strict=True):
-        counted = [grams(own) for own in references]
+        counted = [grams(reference) for reference in references]
         for gram, count in grams(text).items():
-            hits[len(gram)] += min(count, max(own[gram] for own in counted))
+            hits[len(gram)] += min(count, max(counts[gram] for counts in counted))
             possible[len(gram)] += count
     if not all(hits[n] for n in (1, 2, 3, 4)):
         return 0.0
@@ -230,9 +226,9 @@ def test_bleu_of_variant_rl4lms_is_its_scripts(samples: tuple[Sample, ...]) -> N
     samples = apart(samples)
     texts = [sample.text.split() for sample in samples]
     targets = [[target.split() for target in sample.references] for sample in samples]
-    (value,) = BleuMetric(variant="rl4lms").compute(samples).values()
+    (value,) = Bleu(variant="rl4lms").compute(samples).values()
     assert value.corpus == pytest.approx(tutorials_bleu(texts, targets), abs=1e-12) and value.corpus > 0.01
-    rows = [tutorials_bleu([text], [own]) for text, own in zip(texts, targets, strict=True)]
+    rows = [tutorials_bleu([text], [references]) for text, references in zip(texts, targets, strict=True)]
     assert value.rows == pytest.approx(rows, abs=1e-12)
 
 
@@ -243,13 +239,13 @@ def test_bleu_by_hand_of_each_variant() -> None:
         Sample("a b c d e f", references=("a b c d e f g", "a b")),
     ]
     brevity = math.exp(1 - 10 / 9)  # 3 + 7 words of the nearest references; 3 + 2 of the shortest
-    found = {
-        name: BleuMetric(variant=name).compute(samples)["lexical/bleu"].corpus  # type: ignore[arg-type]
+    bleus = {
+        name: Bleu(variant=name).compute(samples)["lexical/bleu"].corpus  # type: ignore[arg-type]
         for name in ("sacrebleu", "nltk", "rl4lms")
     }
-    assert found["sacrebleu"] == pytest.approx(brevity)
-    assert found["nltk"] == pytest.approx(brevity * (3 / 4) ** 0.25)
-    assert found["rl4lms"] == pytest.approx(1.0)
+    assert bleus["sacrebleu"] == pytest.approx(brevity)
+    assert bleus["nltk"] == pytest.approx(brevity * (3 / 4) ** 0.25)
+    assert bleus["rl4lms"] == pytest.approx(1.0)
 
 
 def test_options_that_a_variant_of_bleu_does_not_know_are_refused() -> None:
@@ -274,7 +270,7 @@ def test_sacre_bleu_is_sacrebleus(samples: tuple[Sample, ...], options: dict[str
     expected = [rows.sentence_score(sample.text, sample.references).score / 100 for sample in samples]
     corpus = BLEU(force=True, **options).corpus_score([sample.text for sample in samples], streams(samples))
     assert SacreBleu(**options).score(samples) == pytest.approx(expected, abs=1e-9)
-    values = SacreBleuMetric(**options).compute(samples)
+    values = SacreBleu(**options).compute(samples)
     assert values["lexical/sacrebleu"].corpus == pytest.approx(corpus.score / 100, abs=1e-9)
 
 
@@ -284,7 +280,7 @@ def test_chrf_is_sacrebleus(samples: tuple[Sample, ...], options: dict[str, Any]
     expected = [oracle.sentence_score(sample.text, sample.references).score / 100 for sample in samples]
     corpus = oracle.corpus_score([sample.text for sample in samples], streams(samples)).score / 100
     assert Chrf(**options).score(samples) == pytest.approx(expected, abs=1e-9)
-    (value,) = ChrfMetric(**options).compute(samples).values()
+    (value,) = Chrf(**options).compute(samples).values()
     assert value.corpus == pytest.approx(corpus, abs=1e-9)
 
 
@@ -294,7 +290,7 @@ def test_ter_is_sacrebleus(samples: tuple[Sample, ...]) -> None:
     expected = [oracle.sentence_score(sample.text, sample.references).score / 100 for sample in short]
     corpus = oracle.corpus_score([sample.text for sample in short], streams(short)).score / 100
     assert Ter().score(short) == pytest.approx([1 - rate for rate in expected], abs=1e-9)
-    (value,) = TerMetric().compute(short).values()
+    (value,) = Ter().compute(short).values()
     assert value.corpus == pytest.approx(corpus, abs=1e-9)
     assert value.rows == pytest.approx(expected, abs=1e-9)
 
@@ -304,10 +300,10 @@ def test_ter_is_sacrebleus(samples: tuple[Sample, ...]) -> None:
 
 def test_rl4lms_rouge_takes_all_references_for_one_text() -> None:
     sample = Sample("a dog ran", references=("a dog ran", "the cat sat down"))
-    # of 7 words of both references 3 agree: P = 1, R = 3/7, F = 2 · (3/7) / (10/7)
+    # 3 of 7 words of both references agree: P = 1, R = 3/7, F = 2 · (3/7) / (10/7)
     assert RougeRl4lmsCompat(rouge_type="rouge1").score([sample]) == [pytest.approx(0.6)]
     assert Rouge(rouge_type="rouge1").score([sample]) == [1.0]
-    values = RougeCompatMetric().compute([sample])
+    values = RougeRl4lmsCompat().compute([sample])
     assert values["lexical/rouge_rouge1_rl4lms_compat"].corpus == pytest.approx(0.6)
 
 
@@ -346,7 +342,7 @@ def test_identical_texts_score_the_maximum(given_words: list[str]) -> None:
     text = " ".join(given_words)
     for reward in (*WITH_REFERENCES[:5], *WITH_REFERENCES[6:12]):
         assert reward.score([Sample(text, references=("other", text))]) == [pytest.approx(1.0)], reward
-    assert TerMetric().compute([Sample(text, references=(text,))])["lexical/ter"].corpus == 0.0
+    assert Ter().compute([Sample(text, references=(text,))])["lexical/ter"].corpus == 0.0
 
 
 @pytest.mark.parametrize("reward", WITH_REFERENCES, ids=NAMES)

@@ -12,9 +12,9 @@ from reward_servers.answers.answer import reference_value
 from reward_servers.answers.boxes import boxed
 from reward_servers.answers.choices import choice_of
 from reward_servers.answers.of_graders import answers_of
+from reward_servers.graders.format import Format
+from reward_servers.graders.math import Math
 from reward_servers.isolation.confined import Limits
-from reward_servers.rewards.format import Format
-from reward_servers.rewards.math import Math
 from reward_servers.server import RewardServer
 from reward_servers.settings import Part
 from reward_servers.verifiers.math import answer_of
@@ -139,7 +139,7 @@ def test_a_text_made_to_hang_scores_zero_and_costs_no_other_a_score(name: str) -
 SIDES = st.one_of(
     st.integers(-99, 99).map(str),
     st.fractions(-9, 9, max_denominator=9).map(
-        lambda each: rf"\frac{{{each.numerator}}}{{{each.denominator}}}"
+        lambda fraction: rf"\frac{{{fraction.numerator}}}{{{fraction.denominator}}}"
     ),
     st.sampled_from(["0.5", "x+1", "1+x", "(1,2)", r"\sqrt{2}", "2^3", "8"]),
 )

@@ -16,12 +16,10 @@ from nltk.translate.meteor_score import single_meteor_score
 from contracts.components import find as find_component
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.metrics.meteor import Meteor as MeteorMetric
-from reward_servers.metrics.meteor_rl4lms_compat import MeteorRl4lmsCompat as CompatMetric
+from reward_servers.graders import REWARDS
+from reward_servers.graders.meteor import Meteor
+from reward_servers.graders.meteor_rl4lms_compat import MeteorRl4lmsCompat
 from reward_servers.requirements import check_requirements
-from reward_servers.rewards import REWARDS
-from reward_servers.rewards.meteor import Meteor
-from reward_servers.rewards.meteor_rl4lms_compat import MeteorRl4lmsCompat
 from reward_servers.text import wordnet
 from reward_servers.text.words import _sentence_words, stem, words
 from tests.reward_servers.pairs import REAL, made, real
@@ -50,9 +48,9 @@ def reader() -> Iterator[Any]:
 def samples(request: pytest.FixtureRequest) -> tuple[Sample, ...]:
     if request.param == "real" and not REAL.exists():
         pytest.skip("the real samples are not here")
-    found = made() if request.param == "made" else real()
-    assert len(found) >= 200
-    return found
+    rows = made() if request.param == "made" else real()
+    assert len(rows) >= 200
+    return rows
 
 
 @pytest.mark.filterwarnings("ignore:The multilingual functions")
@@ -66,7 +64,7 @@ def test_meteor_is_nltks_best_of_references(samples: tuple[Sample, ...], reader:
     ]
     assert Meteor().score(samples) == pytest.approx(expected, abs=1e-12)
     assert len(set(expected)) > 50
-    (value,) = MeteorMetric().compute(samples).values()
+    (value,) = Meteor().compute(samples).values()
     assert value.corpus == pytest.approx(sum(expected) / len(expected), abs=1e-12)
     assert list(value.rows or ()) == pytest.approx(expected, abs=1e-12)
 
@@ -113,8 +111,8 @@ def test_any_words_score_as_in_nltk(reader: Any, target: list[str], text: list[s
     expected = single_meteor_score(
         words(left), words(right), wordnet=reader, alpha=alpha, beta=2.0, gamma=0.4
     )
-    found = Meteor(alpha=alpha, beta=2.0, gamma=0.4).score([Sample(right, references=(left,))])
-    assert found == [pytest.approx(expected, abs=1e-12)]
+    scores = Meteor(alpha=alpha, beta=2.0, gamma=0.4).score([Sample(right, references=(left,))])
+    assert scores == [pytest.approx(expected, abs=1e-12)]
 
 
 def test_synonyms_are_nltks_for_thousands_of_words(reader: Any) -> None:
@@ -156,7 +154,7 @@ def test_rl4lms_meteor_reads_the_printed_list() -> None:
     # The reference is ['the old … market'], 12 words, of which the text has 8 in one piece:
     # F = 1 · (8/12) / (0.9 + 0.1 · 8/12) = 20/29, and the penalty 0.5 / 8³.
     assert MeteorRl4lmsCompat().score([sample]) == [pytest.approx(20 / 29 * (1 - 0.5 / 512))]
-    (value,) = CompatMetric().compute([sample]).values()
+    (value,) = MeteorRl4lmsCompat().compute([sample]).values()
     assert value.corpus == pytest.approx(20 / 29 * (1 - 0.5 / 512))
     two = Sample("a cat", references=("a cat", "a dog"))
     assert MeteorRl4lmsCompat().score([two])[0] < 0.6 < Meteor().score([two])[0]

@@ -201,7 +201,7 @@ def test_attributes_of_a_function_and_a_class_hold(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("two", {}, r"got two\(first, second\); expected two\(samples\): missing a required argument"),
         (
@@ -217,22 +217,22 @@ def test_attributes_of_a_function_and_a_class_hold(file: Path) -> None:
     ],
 )
 def test_what_can_not_be_called_is_refused_with_got_and_expected(
-    file: Path, name: str, options: dict[str, Any], told: str
+    file: Path, name: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         check_parts("reward", [part(file, name, **options)])
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("wrong", "returned a dict {'score': 1.0}; expected a list of 2 numbers"),
         ("wrong_later", "returned more scores for 1 samples"),
         ("greatest", "reward greatest: "),
     ],
 )
-def test_each_is_called_once_before_the_start(file: Path, name: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_each_is_called_once_before_the_start(file: Path, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         try_apart([part(file, name)], [], RewardServersSettings(), MADE_UP)
 
 
@@ -241,8 +241,8 @@ def test_a_call_with_the_runs_own_columns_passes(file: Path) -> None:
         Prompt("p/0", "2 + 2?", ("4",), {"answer": "4"}),
         Prompt("p/1", "1 + 1?", ("2",), {"answer": "2"}),
     ]
-    own = [part(file, name) for name in ("named", "waits", "Sync", "rank", "without_rest")]
-    assert try_apart(own, [], RewardServersSettings(), trial_of(prompts)) == []
+    rewards = [part(file, name) for name in ("named", "waits", "Sync", "rank", "without_rest")]
+    assert try_apart(rewards, [], RewardServersSettings(), trial_of(prompts)) == []
 
 
 def test_none_is_left_out_of_the_sum_and_fails_where_no_other_scores(file: Path) -> None:
@@ -274,8 +274,8 @@ def test_a_reward_of_groups_is_called_with_one_whole_group_at_a_time(file: Path)
 
 
 def test_a_group_that_lost_a_sample_says_so_for_each_of_the_others(tmp_path: Path) -> None:
-    own = tmp_path / "needs.py"
-    own.write_text(
+    script = tmp_path / "needs.py"
+    script.write_text(
         "def own(samples):\n    return [1.0] * len(samples)\n"
         "own.scores, own.needs_references = 'groups', True\n"
     )
@@ -283,17 +283,17 @@ def test_a_group_that_lost_a_sample_says_so_for_each_of_the_others(tmp_path: Pat
         Sample(text, references=("r",) * (text != "b"), group=group)
         for text, group in zip("abcd", "pppq", strict=True)
     ]
-    *found, (score, error) = RewardServer(part(own, "own")).score(samples)
+    *others, (score, error) = RewardServer(part(script, "own")).score(samples)
     assert (score, error) == (1.0, None)
     lost = "1 of the 3 samples in this one's group can't be scored; the first: reward own: "
-    assert [score for score, _ in found] == [None] * 3
-    assert [lost in str(error) for _, error in found] == [True, False, True]
-    assert all("the sample: 'b'" in str(error) for _, error in found)
+    assert [score for score, _ in others] == [None] * 3
+    assert [lost in str(error) for _, error in others] == [True, False, True]
+    assert all("the sample: 'b'" in str(error) for _, error in others)
 
 
 def test_a_group_fails_as_a_whole_and_alone(tmp_path: Path) -> None:
-    own = tmp_path / "fails.py"
-    own.write_text(
+    script = tmp_path / "fails.py"
+    script.write_text(
         "def own(samples):\n"
         "    if any(sample.text == 'bad' for sample in samples):\n"
         "        raise ValueError('no')\n"
@@ -306,8 +306,8 @@ def test_a_group_fails_as_a_whole_and_alone(tmp_path: Path) -> None:
         Sample("y", group="q"),
         Sample("z", group="p"),
     ]
-    found = scores(part(own, "own"), samples)
-    assert found == [2.0, None, None, 2.0]  # and no text of q is scored without the other
-    sandboxed = SandboxedServer(part(own, "own"), Sandbox(seconds=10))
-    assert [score for score, _ in sandboxed.score(samples)] == found
+    values = scores(part(script, "own"), samples)
+    assert values == [2.0, None, None, 2.0]  # and no text of q is scored without the other
+    sandboxed = SandboxedServer(part(script, "own"), Sandbox(seconds=10))
+    assert [score for score, _ in sandboxed.score(samples)] == values
     sandboxed.close()

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.metrics.bleu_totto import BleuTotto
-from reward_servers.metrics.parent_totto import ParentTotto
-from reward_servers.rewards.parent import Parent
+from reward_servers.graders.bleu_totto import BleuTotto
+from reward_servers.graders.parent import Parent, ParentTotto
 from reward_servers.text.detokenizer import detokenized
 from reward_servers.text.parent import parent
 from reward_servers.text.totto import cells_of, words
@@ -40,12 +39,12 @@ def test_parent_by_hand() -> None:
     # recall: the reference's n-grams weigh what of them is in the table. 1: a, b of weight 1, found: 1.
     # 2: "a b" 1, "b c" 1/2, both found: 1. 3: "a b c" 2/3 found, "b c e" 1/3 not: 2/3. 4: smoothed.
     # table: "a b" is mentioned whole, "x" is not: 1/2. The reference mentions as much: its own λ is 1/2.
-    found = parent(["a", "b", "c", "d"], [["a", "b", "c", "e"]], [["a", "b"], ["x"]], [["a", "b"], ["x"]])
+    values = parent(["a", "b", "c", "d"], [["a", "b", "c", "e"]], [["a", "b"], ["x"]], [["a", "b"], ["x"]])
     precision = (3 / 4 * 2 / 3 * 2 / 3 * 1 / 2) ** 0.25
     recall = ((2 / 3 * 1e-5) ** 0.25 * 0.5) ** 0.5
-    assert found.precision == pytest.approx(precision)
-    assert found.recall == pytest.approx(recall)
-    assert found.f1 == pytest.approx(2 * precision * recall / (precision + recall + 1e-8))
+    assert values.precision == pytest.approx(precision)
+    assert values.recall == pytest.approx(recall)
+    assert values.f1 == pytest.approx(2 * precision * recall / (precision + recall + 1e-8))
 
 
 def test_words_count_as_often_as_they_occur() -> None:
@@ -78,14 +77,14 @@ def test_the_best_reference_counts() -> None:
 def test_parent_is_a_fraction_of_whatever_is_compared(
     text: list[str], references: list[list[str]], table: list[list[str]]
 ) -> None:
-    found = parent(text, references, table, table)
-    assert all(0.0 <= value <= 1.0 + 1e-9 for value in (found.precision, found.recall, found.f1))
+    values = parent(text, references, table, table)
+    assert all(0.0 <= value <= 1.0 + 1e-9 for value in (values.precision, values.recall, values.f1))
 
 
 def test_precision_draws_from_the_table_and_recall_asks_for_highlights_and_titles() -> None:
-    table, asked = cells_of(totto("", "").meta)
+    table, mentionable = cells_of(totto("", "").meta)
     assert table == [["year"], ["title"], ["1990"], ["the", "long", "way"], ["ann", "lee"], ["films"]]
-    assert asked == [["1990"], ["the", "long", "way"], ["ann", "lee"], ["films"]]
+    assert mentionable == [["1990"], ["the", "long", "way"], ["ann", "lee"], ["films"]]
 
 
 def test_a_clitic_is_one_word_with_what_it_follows() -> None:
@@ -94,7 +93,7 @@ def test_a_clitic_is_one_word_with_what_it_follows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),  # what Moses' own script printed
+    ("line", "expected"),  # Moses' own script printed this
     [
         (
             'the man \'s u.s. debut ( 1990 ) , he said : " go ! "',
@@ -128,7 +127,7 @@ def test_words_of_texts_and_tables_are_detokenized_first() -> None:
 def test_a_text_of_blanks_stands_for_none() -> None:
     blank, null = (totto(text, "<null> x y z") for text in (" \n", "<null>"))
     assert Parent().score([blank]) == Parent().score([null]) != [0.0]
-    bleus = [BleuTotto().compute([each])["table_to_text/bleu_overall"].corpus for each in (blank, null)]
+    bleus = [BleuTotto().compute([sample])["table_to_text/bleu_overall"].corpus for sample in (blank, null)]
     assert bleus[0] == bleus[1]
 
 

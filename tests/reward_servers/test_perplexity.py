@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError, RewardError
 from contracts.scores import Sample
-from reward_servers.metrics.perplexity import Perplexity
+from reward_servers.graders.perplexity import Perplexity
 from reward_servers.models.language_model import language_model
 from reward_servers.models.perplexity import perplexity, windows
 from reward_servers.part_checks import check_at_hand
@@ -33,10 +33,11 @@ def test_windows_score_each_token_but_the_first_once_with_context(
     num_tokens: int, size: int, data: st.DataObject
 ) -> None:
     stride = data.draw(st.integers(1, size - 1))
-    found = list(windows(num_tokens, size, stride))
-    assert [token for each in found for token in range(each.first, each.end)] == list(range(1, num_tokens))
-    assert all(each.end - each.begin <= size and each.first > each.begin for each in found)
-    assert all(each.first - each.begin >= size - stride for each in found[1:])
+    spans = list(windows(num_tokens, size, stride))
+    scored = [token for window in spans for token in range(window.first, window.end)]
+    assert scored == list(range(1, num_tokens))
+    assert all(window.end - window.begin <= size and window.first > window.begin for window in spans)
+    assert all(window.first - window.begin >= size - stride for window in spans[1:])
 
 
 def test_a_stride_without_overlap_is_refused() -> None:
@@ -62,20 +63,20 @@ def by_hand(model: str, tokens: list[int], stride: int) -> list[float]:
     from transformers import AutoModelForCausalLM
 
     lm = AutoModelForCausalLM.from_pretrained(model).eval()
-    found, begin, end = [], 0, min(WINDOW, len(tokens))
+    nlls, begin, end = [], 0, min(WINDOW, len(tokens))
     for place in range(1, len(tokens)):
         if place >= end:
             begin, end = begin + stride, min(begin + stride + WINDOW, len(tokens))
         with torch.no_grad():
             logits = lm(input_ids=torch.tensor([tokens[begin:place]])).logits[0, -1]
-        found.append(-logits.log_softmax(-1)[tokens[place]].item())
-    return found
+        nlls.append(-logits.log_softmax(-1)[tokens[place]].item())
+    return nlls
 
 
 def test_a_long_text_slides_as_the_loop_by_hand(model: str) -> None:
     text = " ".join(str(n * 7 % 100) for n in range(40))
-    (found,) = language_model(model).token_nlls([text], stride=5)
-    assert found == pytest.approx(by_hand(model, [3 + n * 7 % 100 for n in range(40)], 5), abs=1e-4)
+    (nlls,) = language_model(model).token_nlls([text], stride=5)
+    assert nlls == pytest.approx(by_hand(model, [3 + n * 7 % 100 for n in range(40)], 5), abs=1e-4)
 
 
 def test_a_start_token_makes_the_first_word_count(model: str, tmp_path: Path) -> None:
@@ -95,8 +96,8 @@ def test_neither_padding_nor_batches_nor_order_change_it(model: str) -> None:
     texts = ["1 2 3", "4", " ".join(map(str, range(50))), "7 7", "<eos> <pad>", "\ud800 1"]
     together = language_model(model).token_nlls(texts, stride=5)
     alone = language_model(model, 1).token_nlls(texts[::-1], stride=5)[::-1]
-    for own, other in zip(together, alone, strict=True):
-        assert own == pytest.approx(other, abs=1e-4)
+    for batched, other in zip(together, alone, strict=True):
+        assert batched == pytest.approx(other, abs=1e-4)
 
 
 def test_of_chooses_the_texts(model: str) -> None:
@@ -104,8 +105,8 @@ def test_of_chooses_the_texts(model: str) -> None:
     nlls = language_model(model).token_nlls
 
     def value(**options: object) -> float:
-        found = Perplexity(model=model, stride=5, **options).compute(samples)  # type: ignore[arg-type]
-        return found[KEY].corpus
+        values = Perplexity(model=model, stride=5, **options).compute(samples)  # type: ignore[arg-type]
+        return values[KEY].corpus
 
     assert value() == pytest.approx(perplexity(nlls(["1 2", "6"], 5)).corpus)
     assert value(of="references") == pytest.approx(perplexity(nlls(["3 4", "5", "7"], 5)).corpus)

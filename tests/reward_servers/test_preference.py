@@ -7,10 +7,10 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.scores import Sample
+from reward_servers.graders.learned_reward import LearnedReward
+from reward_servers.graders.preference_model import PreferenceModel
 from reward_servers.models.preference import AnswersGoodOrBad
 from reward_servers.part_checks import check_at_hand
-from reward_servers.rewards.learned_reward import LearnedReward
-from reward_servers.rewards.preference_model import PreferenceModel
 from reward_servers.settings import parts
 from tests.models import make_tiny_model
 from tests.reward_servers.tiny_models import make_classifier
@@ -41,9 +41,9 @@ def test_it_is_the_softmax_of_the_two_first_logits(model: str) -> None:
             logits = AutoModelForCausalLM.from_pretrained(model).eval()(input_ids=tokens).logits[0, -1]
     good, bad = logits[tokenizer("good")["input_ids"][0]], logits[tokenizer("bad")["input_ids"][0]]
     expected = math.exp(good) / (math.exp(good) + math.exp(bad))
-    (found,) = PreferenceModel(model=model).score([Sample("the cat sat")])
-    assert found == pytest.approx(expected, abs=1e-5)
-    assert abs(found - 0.5) > 1e-4
+    (score,) = PreferenceModel(model=model).score([Sample("the cat sat")])
+    assert score == pytest.approx(expected, abs=1e-5)
+    assert abs(score - 0.5) > 1e-4
 
 
 def test_neither_padding_nor_batches_change_a_score(model: str) -> None:
@@ -91,10 +91,10 @@ def test_each_missing_concept_divides(tmp_path: Path) -> None:
 
 def test_a_template_says_what_the_model_reads(tmp_path: Path) -> None:
     model = str(make_tiny_model(tmp_path, architecture="llama", vocab=VOCAB, sharpness=8.0))
-    asked = PreferenceModel(model=model, template="{prompt} {text} ?").score(
+    scores = PreferenceModel(model=model, template="{prompt} {text} ?").score(
         [Sample("sat", prompt="the cat")]
     )
-    assert asked == pytest.approx(PreferenceModel(model=model).score([Sample("the cat sat ?")]))
+    assert scores == pytest.approx(PreferenceModel(model=model).score([Sample("the cat sat ?")]))
     with pytest.raises(InputError, match=r"expected \{text\} in it"):
         check_at_hand("reward", parts([{"name": "preference_model", "model": model, "template": "good?"}]))
 

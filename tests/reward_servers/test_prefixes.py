@@ -1,4 +1,4 @@
-"""Rewards that see the text so far: a score's gains are what words and lines earn."""
+"""Rewards of the text so far: words and lines earn a score's gains."""
 
 import asyncio
 from collections.abc import Sequence

@@ -38,14 +38,15 @@ def test_a_block_in_another_language_is_never_the_program(info: str) -> None:
 
 def test_fences_are_commonmarks() -> None:
     shown = f"1. First:\n   {block('a', 'py').replace(chr(10), chr(10) + '   ')}"
-    assert [each.code for each in blocks_of(shown)] == ["a```\n"]  # no fence closes in the middle of a line
+    # No fence closes in the middle of a line.
+    assert [fenced.code for fenced in blocks_of(shown)] == ["a```\n"]
     listed = "1. First:\n   ```py\n   a\n     b\n   ```\n"
-    assert [each.code for each in blocks_of(listed)] == ["a\n  b\n"]
-    assert [each.code for each in blocks_of("> ```py\n> a\n> ```\n")] == ["a\n"]
-    assert [each.code for each in blocks_of("````py\n```\na\n```\n````")] == ["```\na\n```\n"]
-    assert [each.code for each in blocks_of("```py\na\n~~~\nb\n```")] == ["a\n~~~\nb\n"]
-    assert [each.code for each in blocks_of("```py\na\n")] == ["a\n"]  # cut off
-    assert [each.code for each in blocks_of("```py\r\na\r\n```\r\n")] == ["a\n"]
+    assert [fenced.code for fenced in blocks_of(listed)] == ["a\n  b\n"]
+    assert [fenced.code for fenced in blocks_of("> ```py\n> a\n> ```\n")] == ["a\n"]
+    assert [fenced.code for fenced in blocks_of("````py\n```\na\n```\n````")] == ["```\na\n```\n"]
+    assert [fenced.code for fenced in blocks_of("```py\na\n~~~\nb\n```")] == ["a\n~~~\nb\n"]
+    assert [fenced.code for fenced in blocks_of("```py\na\n")] == ["a\n"]  # cut off
+    assert [fenced.code for fenced in blocks_of("```py\r\na\r\n```\r\n")] == ["a\n"]
     docstring = 'def add(a, b):\n    """\n    ```\n    add(1, 2)\n    ```\n    """\n    return a + b\n'
     assert program_of(block(docstring, "python"), ["add"]) == (docstring,)
     assert program_of(docstring, ["add"]) == (docstring,)

@@ -15,7 +15,7 @@ from reward_servers.requirements import Requirement
 from reward_servers.server import RewardServer
 from reward_servers.settings import parts
 from services.commands import listing
-from services.preflight import examination
+from services.training.preflight import examination
 
 HERE = f"{__name__}:Graceful"
 
@@ -46,7 +46,7 @@ def grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     """A requirement that is there or not, which the built-in reward `length` has."""
     needed = Requirement("grace", "a kind word", lambda: request.param, "pip install grace")
     monkeypatch.setitem(requirements.REQUIREMENTS, "grace", needed)
-    monkeypatch.setattr("reward_servers.rewards.length.Length.requires", ("grace",), raising=False)
+    monkeypatch.setattr("reward_servers.graders.length.Length.requires", ("grace",), raising=False)
     Graceful.done.clear()
     return bool(request.param)
 
@@ -69,9 +69,9 @@ def test_lists_and_the_doctor_show_it(grace: bool, capsys: pytest.CaptureFixture
     assert finding.status == ("ok" if grace else "warning")  # a run that does not name it goes without
     assert finding.remedy == ("" if grace else "pip install grace") and "length" in finding.found
     listing.run(["rewards"])
-    said = capsys.readouterr().out
-    assert ("needs grace: is there" in said) == grace
-    assert ("needs grace: missing; pip install grace" in said) == (not grace)
+    text = capsys.readouterr().out
+    assert ("needs grace: is there" in text) == grace
+    assert ("needs grace: missing; pip install grace" in text) == (not grace)
     assert is_ready("reward", "length") == grace
 
 
@@ -90,7 +90,8 @@ def test_checking_loads_nothing_and_serving_loads_once_before_the_first_sample(g
 
 def test_looking_at_every_grader_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from services.commands import listing; from services.preflight import examination; "
+        "import sys; from services.commands import listing; "
+        "from services.training.preflight import examination; "
         "examination.graders(); "
         "[listing.blocks(kind) for kind in ('rewards', 'metrics')]; "
         "print([name for name in ('torch', 'transformers', 'nltk', 'bert_score', 'pandas', 'sacrebleu') "

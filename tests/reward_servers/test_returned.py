@@ -1,4 +1,4 @@
-"""Values that a grader may return, and those refused before anything is made of them."""
+"""A grader's allowed and refused return values."""
 
 import itertools
 import json
@@ -44,8 +44,8 @@ def generated() -> Iterator[float]:
     ],
 )
 def test_anything_in_order_that_has_a_number_for_each_sample(returned: Any) -> None:
-    found = scores_of(returned, 2)
-    assert found == [1.0, 0.5] and all(type(score) is float for score in found)
+    scores = scores_of(returned, 2)
+    assert scores == [1.0, 0.5] and all(type(score) is float for score in scores)
 
 
 @pytest.mark.parametrize("returned", [[True, False], np.array([True, False]), [np.True_, 0]])
@@ -62,7 +62,7 @@ async def asynchronous() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "message"),
     [
         ({0.1: 1.0, 0.2: 0.5}, "returned a dict {0.1: 1.0, 0.2: 0.5}; expected a list of 2 numbers"),
         (MappingProxyType({0: 1, 1: 2}), "returned a mappingproxy mappingproxy({0: 1, 1: 2})"),
@@ -111,11 +111,11 @@ async def asynchronous() -> Any:
         ("x" * 500, "…; expected"),
     ],
 )
-def test_what_can_be_no_scores_is_refused_with_what_was_got(returned: Any, told: str) -> None:
+def test_what_can_be_no_scores_is_refused_with_what_was_got(returned: Any, message: str) -> None:
     with pytest.raises(Misshapen) as caught:
         scores_of(returned, 2)
-    assert f"score() {told}" in str(caught.value) or (
-        told in str(caught.value) and "score()" in str(caught.value)
+    assert f"score() {message}" in str(caught.value) or (
+        message in str(caught.value) and "score()" in str(caught.value)
     )
     assert len(str(caught.value)) < 250 and "\n" not in str(caught.value)
 
@@ -148,6 +148,7 @@ def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> Non
         (Grade(np.float32(0.5), comment="Well."), Grade(0.5, comment="Well.")),  # type: ignore[arg-type]
         (Grade(1.0, comment="x" * 10_001), Grade(1.0, comment="x" * 9_999 + "…")),
         (Grade(1.0, comment="x" * 10_000), Grade(1.0, comment="x" * 10_000)),
+        (Grade(1.0, comment="got \udcff"), Grade(1.0, comment="got \\udcff")),  # for JSON and tokenizers
         (Grade(None, comment="Not mine."), Grade(None, comment="Not mine.")),
         (Grade(1), 1.0),
         ({"score": 1.0, "error": None, "values": None, "comment": None, "by": None}, 1.0),
@@ -156,9 +157,9 @@ def test_a_sample_without_a_score_is_that_samples_own_matter(number: Any) -> Non
     ],
 )
 def test_more_than_a_number_is_a_grade_and_survives_json(returned: Any, expected: Any) -> None:
-    (found,) = scores_of([returned], 1)
-    assert found == expected and type(found) is type(expected)
-    assert scores_of([found], 1) == [expected]
+    (score,) = scores_of([returned], 1)
+    assert score == expected and type(score) is type(expected)
+    assert scores_of([score], 1) == [expected]
     if isinstance(expected, Grade):
         assert scores_of([json.loads(json.dumps(expected.as_json()))], 1) == [expected]
 
@@ -179,7 +180,7 @@ def test_a_record_of_a_server_may_say_why_there_is_no_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "told"),
+    ("score", "message"),
     [
         ([1.0], "got 1 scores of tokens, and the model generated 2 tokens; expected one for each"),
         (Grade([1.0, 1.0, 1.0], by="turn"), "got 3 scores of turns, and the model gave 1 answers"),
@@ -188,9 +189,9 @@ def test_a_record_of_a_server_may_say_why_there_is_no_score() -> None:
         ([(0, 1, 1.0), (-1, 2, 1.0)], "got a span of characters -1 to 2"),
     ],
 )
-def test_places_that_do_not_fit_the_sample(score: Any, told: str) -> None:
+def test_places_that_do_not_fit_the_sample(score: Any, message: str) -> None:
     (grade,) = scores_of([score], 1)
-    assert told in str(misfit(grade, Sample("a b", num_tokens=2)))
+    assert message in str(misfit(grade, Sample("a b", num_tokens=2)))
 
 
 def test_places_that_fit_the_sample() -> None:
@@ -220,11 +221,11 @@ def test_numbers_come_out_as_they_went_in(numbers: list[float], kind: Any) -> No
 )
 def test_nothing_else_gets_through(returned: Any) -> None:
     try:
-        found = scores_of(returned, 2)
+        scores = scores_of(returned, 2)
     except RewardError:
         return
-    assert isinstance(returned, list) and len(found) == 2
-    for score in found:
+    assert isinstance(returned, list) and len(scores) == 2
+    for score in scores:
         total = score.total if isinstance(score, Grade) else score
         assert total is None or math.isfinite(total)
 
@@ -235,13 +236,13 @@ VALUE = MetricValue(0.5, (0.0, 1.0))
 
 
 def test_values_by_key() -> None:
-    found = values_of(MappingProxyType({"a": VALUE, "b": MetricValue(np.float64(1.0), np.array([1, 0]))}), 2)
-    assert found == {"a": VALUE, "b": MetricValue(1.0, (1.0, 0.0))}
+    values = values_of(MappingProxyType({"a": VALUE, "b": MetricValue(np.float64(1.0), np.array([1, 0]))}), 2)
+    assert values == {"a": VALUE, "b": MetricValue(1.0, (1.0, 0.0))}
     assert values_of({}, 2) == {}
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "message"),
     [
         (0.5, "compute() returned a float 0.5; expected a mapping of keys to MetricValue"),
         (None, "compute() returned None; expected a mapping"),
@@ -254,10 +255,10 @@ def test_values_by_key() -> None:
         ({"a": MetricValue("high")}, "compute(), 'a' returned a str 'high', which is no number"),  # type: ignore[arg-type]
     ],
 )
-def test_what_can_be_no_values_is_refused_with_what_was_got(returned: Any, told: str) -> None:
+def test_what_can_be_no_values_is_refused_with_what_was_got(returned: Any, message: str) -> None:
     with pytest.raises(Misshapen) as caught:
         values_of(returned, 2)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [MetricValue(math.nan), MetricValue(0.5, (math.nan, 1.0))])

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from contracts.components import create
 from contracts.errors import InputError
 from contracts.scores import Reward, Sample
-from reward_servers.rewards import REWARDS
-from reward_servers.rewards.dates import Dates
-from reward_servers.rewards.increasing_numbers import IncreasingNumbers
-from reward_servers.rewards.length import Length
-from reward_servers.rewards.rouge import Rouge
-from reward_servers.rewards.sentiment import Sentiment
-from reward_servers.rewards.short_answer import ShortAnswer
+from reward_servers.graders import REWARDS
+from reward_servers.graders.dates import Dates
+from reward_servers.graders.increasing_numbers import IncreasingNumbers
+from reward_servers.graders.length import Length
+from reward_servers.graders.rouge import Rouge
+from reward_servers.graders.sentiment import Sentiment
+from reward_servers.graders.short_answer import ShortAnswer
 
 REQUIRED = {
     **{name: {"df_file": "references.jsonl"} for name in ("cider", "spider")},

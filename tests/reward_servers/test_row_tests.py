@@ -106,8 +106,8 @@ def test_unit_tests() -> None:
         "test_setup_code": "one = One(1)",
         "test_imports": ["import math", "import re"],
     }
-    found = cases_of(mbpp)
-    assert found == UnitTests(
+    tests = cases_of(mbpp)
+    assert tests == UnitTests(
         ("assert add(math.inf, one) == Sum(one)",),
         ("One", "Sum", "add"),
         "import math\nimport re",
@@ -126,7 +126,7 @@ def test_unit_tests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "said"),
+    ("meta", "message"),
     [
         *(
             ({"tests": wrong}, "got .*; expected unit tests")
@@ -160,8 +160,8 @@ def test_unit_tests() -> None:
         ({"tests": "assert f()", "test_imports": 7}, "test_imports: got 7"),
     ],
 )
-def test_another_form_is_refused(meta: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=f"code_tests: .*{said}"):
+def test_another_form_is_refused(meta: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"code_tests: .*{message}"):
         cases_of(meta)
 
 
@@ -194,14 +194,14 @@ OUTPUTS = {
 
 @pytest.mark.parametrize(("printed", "expected"), OUTPUTS)
 def test_outputs_by_hand(printed: str, expected: str) -> None:
-    found = [same_output(printed, expected, way) for way in ("exact", "lines", "tokens", "numbers")]
-    assert found == [digit == "1" for digit in OUTPUTS[printed, expected]]
+    matches = [same_output(printed, expected, way) for way in ("exact", "lines", "tokens", "numbers")]
+    assert matches == [digit == "1" for digit in OUTPUTS[printed, expected]]
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_each_comparison_takes_what_the_stricter_one_takes(printed: str, expected: str) -> None:
-    found = [same_output(printed, expected, way) for way in ("exact", "lines", "tokens", "numbers")]
-    assert found == sorted(found)
+    matches = [same_output(printed, expected, way) for way in ("exact", "lines", "tokens", "numbers")]
+    assert matches == sorted(matches)
     assert all(same_output(printed, printed, way) for way in ("exact", "lines", "tokens", "numbers"))
 
 

@@ -1,4 +1,4 @@
-"""A reward in a process of its own: it may hang, die, take memory or print, and no other text pays for it."""
+"""A reward in a separate process may hang, die, take memory or print without harm to other texts."""
 
 import asyncio
 import os
@@ -36,24 +36,24 @@ def samples(*texts: str) -> list[Sample]:
 
 
 def test_it_answers_as_the_server_in_this_process_does(server: SandboxedServer) -> None:
-    part, asked = Part(name="length"), samples("a b", "", "c")
-    own = SandboxedServer(part, LIMITS)
+    part, rows = Part(name="length"), samples("a b", "", "c")
+    sandboxed = SandboxedServer(part, LIMITS)
 
-    assert own.score(asked) == RewardServer(part).score(asked)
+    assert sandboxed.score(rows) == RewardServer(part).score(rows)
     assert server.score([]) == []
-    own.close()
+    sandboxed.close()
 
 
 def test_it_sees_all_that_a_reward_in_this_process_sees() -> None:
     part = Part(name="tests.reward_servers.graders:Ranked")
-    asked = [Sample("aa", group="p"), Sample("b", group="q"), Sample("a", group="p"), Sample("bb", group="q")]
-    own = SandboxedServer(part, LIMITS)
+    rows = [Sample("aa", group="p"), Sample("b", group="q"), Sample("a", group="p"), Sample("bb", group="q")]
+    sandboxed = SandboxedServer(part, LIMITS)
     assert (
-        own.score(asked)
-        == RewardServer(part).score(asked)
+        sandboxed.score(rows)
+        == RewardServer(part).score(rows)
         == [(1.0, None), (0.0, None), (0.0, None), (1.0, None)]
     )
-    own.close()
+    sandboxed.close()
 
 
 def test_python_objects_reach_it_by_its_name_and_its_options() -> None:
@@ -134,10 +134,10 @@ def test_a_batch_with_a_text_that_hangs_is_answered_in_twice_the_seconds() -> No
 def test_what_is_no_json_is_refused_and_costs_no_process(server: SandboxedServer) -> None:
     ((before, _),) = server.score(samples("pid"))
 
-    found = server.score([Sample(text="ab", meta={"n": float("nan")}), *samples("abc")])
+    answers = server.score([Sample(text="ab", meta={"n": float("nan")}), *samples("abc")])
 
-    assert found[0][0] is None and found[0][1] is not None and "have to be JSON" in found[0][1]
-    assert found[1] == (3.0, None)
+    assert answers[0][0] is None and answers[0][1] is not None and "have to be JSON" in answers[0][1]
+    assert answers[1] == (3.0, None)
     assert server.score(samples("pid")) == [(before, None)]
 
 
@@ -149,7 +149,7 @@ def test_what_it_started_ends_with_it() -> None:
     server.close()
 
     gone = psutil.Process(int(child)) if psutil.pid_exists(int(child)) else None
-    # Of what is no child of its own, nobody learns the exit code.
+    # Only its parent can read a process's exit code, and this process is not the parent.
     assert (
         gone is None or gone.status() == psutil.STATUS_ZOMBIE or not psutil.wait_procs([gone], timeout=10)[1]
     )
@@ -180,10 +180,10 @@ def test_a_sandbox_that_outlasts_the_call_is_refused() -> None:
 
 
 def test_answers_are_found_in_the_sandbox_and_a_bad_text_costs_one() -> None:
-    own = SandboxedServer(Part(name="tests.reward_servers.graders:LastNumber"), LIMITS)
-    assert own.answers(["it is 4", "5 or 6", "none"]) == ["4", "6", None]
-    assert own.answers(["it is 4", "exit", "none", "8"]) == ["4", None, None, "8"]
-    own.close()
+    sandboxed = SandboxedServer(Part(name="tests.reward_servers.graders:LastNumber"), LIMITS)
+    assert sandboxed.answers(["it is 4", "5 or 6", "none"]) == ["4", "6", None]
+    assert sandboxed.answers(["it is 4", "exit", "none", "8"]) == ["4", None, None, "8"]
+    sandboxed.close()
     other = SandboxedServer(GREEDY, LIMITS)
     assert other.answers(["4"]) is None
     other.close()

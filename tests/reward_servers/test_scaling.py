@@ -1,7 +1,6 @@
 """On a real Ray Serve: more replicas while it runs, a queue that is full, a cache, a corpus of any size."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from contracts.errors import InputError
 from contracts.scores import Sample
 from contracts.settings import build
 from reward_servers.settings import RewardServersSettings, parts
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -44,9 +44,7 @@ def address() -> Iterator[str]:
 
     from reward_servers.serving.app import deploy, shutdown
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     ray.init(address="local", num_cpus=2, include_dashboard=False)
     try:
         deploy(REWARDS, METRICS, settings(http_port=port), http=True)

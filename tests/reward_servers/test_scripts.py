@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from contracts.components import create
 from contracts.errors import InputError
 from contracts.scores import Metric, Reward, Sample
-from reward_servers.metrics import METRICS
+from reward_servers.graders import METRICS, REWARDS
+from reward_servers.graders.distinct_n import DistinctN
+from reward_servers.graders.length import Length
+from reward_servers.graders.repetition import Repetition
+from reward_servers.graders.tfidf_diversity import TfidfDiversity
 from reward_servers.requirements import missing, requires
-from reward_servers.rewards import REWARDS
-from reward_servers.rewards.distinct_n import DistinctN
-from reward_servers.rewards.length import Length
-from reward_servers.rewards.repetition import Repetition
-from reward_servers.rewards.tfidf_diversity import TfidfDiversity
 from reward_servers.text.scripts import spaced, words_of, words_or_signs
 from reward_servers.text.spice import entries
 
@@ -82,7 +81,7 @@ def test_equal_texts_score_the_maximum_in_any_script(
     reward = reward_of(name, options, reference_file)
     text, other = TEXTS[script]
     equal, unlike = reward.score(
-        [Sample(each, references=(text,), meta={"concepts": text.split()}) for each in (text, other)]
+        [Sample(answer, references=(text,), meta={"concepts": text.split()}) for answer in (text, other)]
     )
     most = 10.0 if name == "cider" else 1.0
     # METEOR of m equal words is 1 - 0.5 / m³, and the shortest texts here have four.

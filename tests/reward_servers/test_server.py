@@ -196,8 +196,8 @@ def test_batching_changes_no_answer(calls: list[list[str]], batch_size: int) -> 
 
 
 def test_a_grader_may_find_answers_to_vote_on() -> None:
-    found = RewardServer(Part(name="tests.reward_servers.graders:LastNumber"))
-    assert found.answers(["so it is 42", "I do not know", "raise", "7 or 8"]) == ["42", None, None, "8"]
+    server = RewardServer(Part(name="tests.reward_servers.graders:LastNumber"))
+    assert server.answers(["so it is 42", "I do not know", "raise", "7 or 8"]) == ["42", None, None, "8"]
     assert RewardServer(Part(name="length")).answers(["42"]) is None
     assert RewardServer(Part(name="tests.reward_servers.graders:AnswersElse")).answers(["42"]) is None
 

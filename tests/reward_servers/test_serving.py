@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from contracts.settings import build
 from reward_servers.serving.http import MOST_BYTES
 from reward_servers.settings import RewardServersSettings, ServerSettings, parts
 from reward_servers.user_rewards.trial import trial_of
+from tests.free_ports import free_port
 from tests.reward_servers.test_math import TOWERS
 
 pytestmark = pytest.mark.ray
@@ -37,12 +37,6 @@ def settings(**options: Any) -> RewardServersSettings:
     # One call at a time and one waiting, so that the queue's limit can be met; two replicas of this one only.
     moody = {"replicas": 2, "batch_size": 4, "max_ongoing_requests": 1, "max_queued_requests": 1}
     return build(RewardServersSettings, {"moody": moody, **options}, "reward_servers")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +120,7 @@ def test_http_speaks_the_schema_that_it_serves(address: str) -> None:
 
 def test_http_says_what_is_wrong_with_a_request(address: str) -> None:
     def post(path: str, body: str) -> tuple[int, str]:
-        form = {"content-type": "application/x-www-form-urlencoded"}  # what `curl -d` says of any body
+        form = {"content-type": "application/x-www-form-urlencoded"}  # `curl -d` sends this with any body
         response = httpx.post(f"{address}/{path}", content=body, headers=form, timeout=30)
         return response.status_code, response.text
 
@@ -174,7 +168,7 @@ def test_a_full_queue_makes_the_client_wait(client: Any) -> None:
     from reward_servers.serving.client import RewardClient
 
     other = RewardClient(MOODY_ALONE, settings())
-    futures = [each.submit([Sample("nap")] * 16) for each in (client, other) for _ in range(2)]
+    futures = [caller.submit([Sample("nap")] * 16) for caller in (client, other) for _ in range(2)]
     assert all(score.parts["moody"] == 1.0 for future in futures for score in future.result(30))
     other.close()
 
@@ -183,14 +177,14 @@ def test_an_answer_that_stays_away_is_an_error_that_says_so(address: str) -> Non
     from reward_servers.serving.app import deploy, remove
     from reward_servers.serving.client import RewardClient
 
-    own = parts({"name": f"{GRADERS}:Moody", "label": "late"})
+    rewards = parts({"name": f"{GRADERS}:Moody", "label": "late"})
     impatient = build(RewardServersSettings, {"retries": 1, "late": {"timeout_s": 0.6}}, "")
-    deploy(own, (), impatient, http=False)
-    client = RewardClient(own, impatient)
+    deploy(rewards, (), impatient, http=False)
+    client = RewardClient(rewards, impatient)
     with pytest.raises(RewardError, match=r"reward late: no answer within 0\.6 s, 2 times"):
         client.submit([Sample("sleep")]).result(30)
     client.close()
-    remove(own, ())
+    remove(rewards, ())
 
 
 def test_answers_of_a_reward_with_deadlines_of_its_own_may_take_longer_than_a_batch(address: str) -> None:
@@ -198,11 +192,11 @@ def test_answers_of_a_reward_with_deadlines_of_its_own_may_take_longer_than_a_ba
     from reward_servers.serving.client import find_answers
 
     hangs, _ = TOWERS["digits"]
-    own = parts({"name": "math", "limits": {"seconds": 3.0}})
+    rewards = parts({"name": "math", "limits": {"seconds": 3.0}})
     impatient = build(RewardServersSettings, {"retries": 1, "math": {"timeout_s": 0.6}}, "")
-    deploy(own, (), impatient, http=False)
-    assert find_answers([("reward", own[0])], [hangs, r"\boxed{7}"], impatient) == [None, "7"]
-    remove(own, ())
+    deploy(rewards, (), impatient, http=False)
+    assert find_answers([("reward", rewards[0])], [hangs, r"\boxed{7}"], impatient) == [None, "7"]
+    remove(rewards, ())
 
 
 def test_closing_a_client_cancels_what_is_under_way(address: str) -> None:
@@ -277,9 +271,9 @@ def test_a_controller_that_hangs_is_replaced_and_calls_that_wait_for_it_go_on(
     from reward_servers.serving import controller_watch
 
     monkeypatch.setattr(controller_watch, "LEAST_S", 2.0)
-    told: list[str] = []
+    warnings: list[str] = []
     patience = build(RewardServersSettings, {"default": {"timeout_s": 2}}, "")
-    with controller_watch.controller_watched(patience, told.append):
+    with controller_watch.controller_watched(patience, warnings.append):
         pid = ray.get(_get_global_client()._controller.get_pid.remote())
         time.sleep(3 * controller_watch.ASK_EVERY_S)  # it was heard once
         os.kill(pid, signal.SIGSTOP)
@@ -288,8 +282,8 @@ def test_a_controller_that_hangs_is_replaced_and_calls_that_wait_for_it_go_on(
             assert time.monotonic() < deadline
             time.sleep(0.2)
         assert ray.get(_get_global_client()._controller.get_pid.remote()) != pid
-    assert told == [
-        "Serve's controller gave no sign of life for 2 s; reward_servers.default.timeout_s= allows for more. "
+    assert warnings == [
+        "Serve's controller gave no sign of life for 2 s; raise reward_servers.default.timeout_s. "
         "Another one starts"
     ]
 
@@ -302,7 +296,7 @@ def test_a_server_that_can_not_start_says_why(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("Mapped", r"reward Mapped: score\(\) returned a dict .* expected a list of 2 numbers"),
         ("Hanging", r"reward Hanging: no answer for two texts within 2 s; raise reward_servers\.default\.t"),
@@ -310,15 +304,15 @@ def test_a_server_that_can_not_start_says_why(address: str) -> None:
     ],
 )
 def test_what_does_not_answer_as_it_should_is_refused_and_not_served(
-    address: str, name: str, told: str
+    address: str, name: str, message: str
 ) -> None:
     from ray import serve
 
     from reward_servers.serving.app import deploy
 
-    own = {"timeout_s": 2.0} if name == "Hanging" else {}
-    started = build(RewardServersSettings, {name: own}, "")
-    with pytest.raises(InputError, match=told):
+    options = {"timeout_s": 2.0} if name == "Hanging" else {}
+    started = build(RewardServersSettings, {name: options}, "")
+    with pytest.raises(InputError, match=message):
         deploy(parts(f"{GRADERS}:{name}"), (), started, http=False, trial=TRIAL)
     deadline = time.monotonic() + 60
     while f"reward-{name}" in serve.status().applications:
@@ -329,7 +323,7 @@ def test_what_does_not_answer_as_it_should_is_refused_and_not_served(
 def test_what_should_be_known_of_a_reward_is_told(address: str) -> None:
     from reward_servers.serving.app import deploy, remove
 
-    own = parts(f"{GRADERS}:Misspelt")
-    (told,) = deploy(own, (), RewardServersSettings(), http=False)  # the texts are made up
-    assert told.startswith("reward Misspelt: none of 2 texts could be scored")
-    remove(own, ())
+    rewards = parts(f"{GRADERS}:Misspelt")
+    (warning,) = deploy(rewards, (), RewardServersSettings(), http=False)  # the texts are made up
+    assert warning.startswith("reward Misspelt: none of 2 texts could be scored")
+    remove(rewards, ())

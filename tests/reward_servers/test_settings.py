@@ -1,4 +1,4 @@
-"""Settings of the reward servers, and those that are refused."""
+"""Valid and refused settings of the reward servers."""
 
 from typing import Any
 
@@ -38,8 +38,8 @@ def test_wrong_parts_are_refused(value: Any, message: str) -> None:
 
 
 def test_labels_tell_two_of_a_kind_apart() -> None:
-    found = parts(["rouge", {"name": "rouge", "label": "rouge1", "rouge_type": "rouge1"}])
-    assert [part.label for part in found] == ["rouge", "rouge1"]
+    labelled = parts(["rouge", {"name": "rouge", "label": "rouge1", "rouge_type": "rouge1"}])
+    assert [part.label for part in labelled] == ["rouge", "rouge1"]
 
 
 def test_an_entry_stands_over_the_default() -> None:

@@ -13,8 +13,8 @@ VALUES = st.floats(-1e6, 1e6)
 
 
 def part(**options: Any) -> Part:
-    (found,) = parts({"name": "length", **options})
-    return found
+    (reward,) = parts({"name": "length", **options})
+    return reward
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_nothing_has_no_shares() -> None:
 def test_shares_sum_to_one_in_any_order(rows: list[tuple[float, float]], random: Any) -> None:
     reward = parts([{"name": "rouge", "weight": -2.0}, "length"])
     named = [{"rouge": first, "length": second} for first, second in rows]
-    found = shares(reward, named)
-    assert sum(found.values()) in (0.0, pytest.approx(1.0))
+    before = shares(reward, named)
+    assert sum(before.values()) in (0.0, pytest.approx(1.0))
     random.shuffle(named)
-    assert shares(reward, named) == found  # to the last bit: a resumed run logs the same
+    assert shares(reward, named) == before  # to the last bit: a resumed run logs the same

@@ -9,11 +9,10 @@ import pytest
 from contracts.errors import InputError, RewardError
 from contracts.scores import Sample
 from reward_servers import requirements
-from reward_servers.metrics.spice import Spice as SpiceMetric
+from reward_servers.graders.spice import Spice, SpiceOfSplit
+from reward_servers.graders.spider import Spider
 from reward_servers.part_checks import check_at_hand
 from reward_servers.requirements import REQUIREMENTS, missing, spice_folder
-from reward_servers.rewards.spice import Spice
-from reward_servers.rewards.spider import Spider
 from reward_servers.settings import parts
 from reward_servers.text import spice
 
@@ -61,7 +60,7 @@ SAMPLES = [
 
 def test_scores_come_in_order_for_equal_prompts_too(folder: Path) -> None:
     assert Spice(memory_gb=2).score(SAMPLES) == [1.0, 0.0, 0.0]
-    assert SpiceMetric().compute(SAMPLES)["lexical/spice"].corpus == pytest.approx(1 / 3)
+    assert SpiceOfSplit().compute(SAMPLES)["lexical/spice"].corpus == pytest.approx(1 / 3)
     words = json.loads((folder / "log.json").read_text())
     assert "-Xmx8G" in words and words[-1] == str(folder / "pycocoevalcap" / "spice")
     assert not any(Path(word).exists() for word in words if word.endswith(".json"))  # nothing is left behind
@@ -127,18 +126,17 @@ def test_what_is_missing_is_refused_with_the_command_that_mends_it(
 
 def test_every_requirement_that_a_built_in_names_is_described() -> None:
     from contracts.components import find
-    from reward_servers.metrics import METRICS
-    from reward_servers.rewards import REWARDS
+    from reward_servers.graders import METRICS, REWARDS
 
     for kind, table in (("reward", REWARDS), ("metric", METRICS)):
         for name in table:
             missing(requirements.requires(find(kind, name, table)))
-    assert all(each.remedy and each.what for each in REQUIREMENTS.values())
+    assert all(requirement.remedy and requirement.what for requirement in REQUIREMENTS.values())
     with pytest.raises(InputError, match="requires 'jave'; expected one of: java"):
         missing(["jave"])
 
 
 def test_the_packages_folder_is_found_without_importing_it() -> None:
     pytest.importorskip("pycocoevalcap")
-    found = spice_folder()
-    assert found is not None and (found / spice.JAR).exists()
+    folder = spice_folder()
+    assert folder is not None and (folder / spice.JAR).exists()

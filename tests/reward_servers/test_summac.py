@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from contracts.scores import Sample
-from reward_servers.metrics.summac_conv import SummacConv
-from reward_servers.metrics.summac_zs import SummacZs as SummacZsMetric
+from reward_servers.graders.summac_conv import SummacConv
+from reward_servers.graders.summac_zs import SummacZs
 from reward_servers.models.nli import judge, nli_model
 from reward_servers.models.summac import EDGES, ConvolutionHead, images, pieces, zero_shot
 from reward_servers.part_checks import check_at_hand
-from reward_servers.rewards.summac_zs import SummacZs
 from reward_servers.settings import parts
 from tests.reward_servers.tiny_models import make_classifier
 
@@ -114,16 +113,17 @@ def test_pieces_are_what_is_longer_than_ten_characters() -> None:
 
 
 def test_images_ask_for_every_pair_once_in_order(model: str) -> None:
-    asked: list[tuple[str, str]] = []
+    judged_pairs: list[tuple[str, str]] = []
 
     def judged(pairs: list[tuple[str, str]]) -> list[tuple[float, ...]]:
-        asked.extend(pairs)
+        judged_pairs.extend(pairs)
         return [(float(number), 0.0, 0.0) for number, _ in enumerate(pairs, start=1)]
 
     first, empty = images(
         [("A long one.\nAnother one.", "Summary one.\nSummary two."), ("x", "")], "paragraph", judged
     )
-    assert asked[:2] == [("A long one.", "Summary one."), ("A long one.", "Summary two.")] and len(asked) == 4
+    assert judged_pairs[:2] == [("A long one.", "Summary one."), ("A long one.", "Summary two.")]
+    assert len(judged_pairs) == 4
     assert first[0].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert not empty.any() and zero_shot(empty, "max", "mean", True, True) == 0.0
 
@@ -131,8 +131,8 @@ def test_images_ask_for_every_pair_once_in_order(model: str) -> None:
 def test_the_labels_are_found_by_their_names(model: str, tmp_path: Path) -> None:
     from reward_servers.models.classifier import classifier
 
-    found = nli_model(model)
-    assert (found.entailment_ix, found.contradiction_ix, found.order) == (2, 0, [2, 0, 1])
+    nli = nli_model(model)
+    assert (nli.entailment_ix, nli.contradiction_ix, nli.order) == (2, 0, [2, 0, 1])
     pair = ("the cat sat", "a dog ran")
     probabilities = classifier(model, 500, "begin", 16_384).probabilities([pair[0]], [pair[1]])[0].tolist()
     expected = (probabilities[2], probabilities[0], probabilities[1])
@@ -156,7 +156,7 @@ def test_neither_batches_nor_order_change_a_score(model: str) -> None:
     assert together == pytest.approx(alone, abs=1e-5)
     assert all(-1.0 <= value <= 1.0 for value in together) and together[1] == 0.0
     assert together[0] == pytest.approx(SummacZs(model=model).score([Sample(SUMMARY, prompt=DOCUMENT)])[0])
-    value = SummacZsMetric(**options).compute(samples)["consistency/summaczs"]
+    value = SummacZs(**options).compute(samples)["consistency/summaczs"]
     assert list(value.rows) == pytest.approx(together)
 
 

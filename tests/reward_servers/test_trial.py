@@ -1,4 +1,4 @@
-"""A call on two texts before anything depends on the answers: what it refuses, and what it only tells."""
+"""A trial on two texts before anything depends on the answers: its refusals and its warnings."""
 
 import asyncio
 import copy
@@ -64,7 +64,7 @@ def test_where_there_are_no_prompts_they_are_made_up() -> None:
     assert not MADE_UP.are_real and len(MADE_UP.samples) == 2
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -82,10 +82,10 @@ def test_a_sandboxed_one_is_tried_in_its_sandbox_with_the_same_verdict(name: str
 
 
 def test_what_hangs_or_dies_in_its_sandbox_is_refused() -> None:
-    for name, told in (("Hanging", "gave no answer within 2 s and was ended"), ("Deadly", "exit code 3")):
+    for name, message in (("Hanging", "gave no answer within 2 s and was ended"), ("Deadly", "exit code 3")):
         server = SandboxedServer(own(name), LIMITS)
         verdict = server.try_out(REAL)
-        assert verdict.refusal.startswith(f"reward {name}: its process") and told in verdict.refusal
+        assert verdict.refusal.startswith(f"reward {name}: its process") and message in verdict.refusal
         server.close()
 
 
@@ -94,15 +94,15 @@ def test_what_raises_for_made_up_texts_alone_is_told_and_not_refused() -> None:
     verdict = server.try_out(MADE_UP)
     assert not verdict.refusal
     assert verdict.warning.startswith("reward Misspelt: none of 2 texts could be scored: AttributeError")
-    assert RewardServer(own("Mapped")).try_out(MADE_UP).refusal  # that is wrong for any text
+    assert RewardServer(own("Mapped")).try_out(MADE_UP).refusal  # wrong for any text
 
 
 def test_what_it_says_it_needs_is_not_made_up() -> None:
     picky = own("Picky")  # references, and an intent
     assert RewardServer(picky).try_out(MADE_UP) == Verdict()
     with_intent = [replace(prompt, meta={"intent": "x"}) for prompt in PROMPTS]
-    told = RewardServer(picky).try_out(trial_of(with_intent)).refusal
-    assert "could not convert string to float: 'x'" in told
+    refusal = RewardServer(picky).try_out(trial_of(with_intent)).refusal
+    assert "could not convert string to float: 'x'" in refusal
     fine = [replace(prompt, meta={"intent": 3}) for prompt in PROMPTS]
     assert RewardServer(picky).try_out(trial_of(fine)) == Verdict()
 
@@ -118,8 +118,8 @@ def test_what_it_says_it_needs_is_not_made_up() -> None:
 )
 def test_metrics_are_refused_for_what_they_return(name: str, refusal: str, warning: str) -> None:
     verdict = MetricServer(own(name)).try_out(REAL)
-    for told, expected in ((verdict.refusal, refusal), (verdict.warning, warning)):
-        assert told.startswith(f"metric {name}: {expected}") if expected else told == ""
+    for text, expected in ((verdict.refusal, refusal), (verdict.warning, warning)):
+        assert text.startswith(f"metric {name}: {expected}") if expected else text == ""
 
 
 def test_in_this_process_users_classes_alone_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_watched_sample_is_as_any_other() -> None:
     ):
         watch = Watch()
         (sample,) = watch.over([plain])
-        assert copied(sample) == copied(plain) and watch.was_read  # what is done with a copy is not seen
+        assert copied(sample) == copied(plain) and watch.was_read  # reading a copy is not seen
     with pytest.raises(AttributeError):
         sample.text = "b"  # type: ignore[misc]
 
@@ -219,9 +219,9 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     started: list[Any] = []
 
     class Watched(apart.Child):
-        def __init__(self, *given: Any) -> None:
+        def __init__(self, *arguments: Any) -> None:
             started.append(self)
-            super().__init__(*given)
+            super().__init__(*arguments)
 
     monkeypatch.setattr(apart, "Child", Watched)
     yield started
@@ -231,13 +231,13 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 def test_what_is_heavy_is_left_to_its_replica(monkeypatch: pytest.MonkeyPatch, children: list[Any]) -> None:
     monkeypatch.setattr(apart, "LOAD_S", 1.0)
-    (told,) = try_apart([own("Heavy")], [], RewardServersSettings(), REAL)
-    assert told.startswith(
+    (warning,) = try_apart([own("Heavy")], [], RewardServersSettings(), REAL)
+    assert warning.startswith(
         "reward Heavy: not tried here, but when its replica is up: its process gave no answer"
     )
     on_gpu = build(RewardServersSettings, {"Heavy": {"num_gpus": 1}}, "")
-    (told,) = try_apart([own("Heavy")], [], on_gpu, REAL)
-    assert told == "reward Heavy: it asks for a GPU, and is tried when its replica is up"
+    (warning,) = try_apart([own("Heavy")], [], on_gpu, REAL)
+    assert warning == "reward Heavy: it asks for a GPU, and is tried when its replica is up"
     assert len(children) == 1
 
 
@@ -261,8 +261,8 @@ def test_what_hangs_or_dies_is_refused_and_ended(children: list[Any]) -> None:
 @pytest.mark.parametrize("meta", [{"k": {1, 2}}, {"k": (1, 2)}, {1: "a"}])
 def test_meta_data_that_another_process_would_see_otherwise(meta: Any, children: list[Any]) -> None:
     trial = Trial((Sample("a", meta=meta),), are_real=True)
-    (told,) = try_apart([own("Words")], [], RewardServersSettings(), trial)
-    assert told == "reward Words: the task's meta data is no JSON; it is tried when its replica is up"
+    (warning,) = try_apart([own("Words")], [], RewardServersSettings(), trial)
+    assert warning == "reward Words: the task's meta data is no JSON; it is tried when its replica is up"
     assert children == []
 
 

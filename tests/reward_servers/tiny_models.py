@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from services.models.new_tokenizer import word_tokenizer
+
 WORDS = ("the", "cat", "sat", "dog", "ran", "good", "bad", "film", "a", "b", "c", "d", ".", "<EOU>")
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
@@ -53,15 +55,15 @@ def _tokenizer(kind: str, window: int) -> Any:
 
     BART's pairs have a separator of two marks. ALBERT's tokenizer gives types of pairs when asked.
     """
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
 
-    vocab = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
-    bare = Tokenizer(WordLevel(vocab, unk_token="<unk>"))
-    bare.pre_tokenizer = WhitespaceSplit()
+    names: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
+    if kind == "albert":
+        names["model_input_names"] = ["input_ids", "attention_mask"]
+    if kind != "gpt2":  # it has none
+        names["pad_token"] = "<pad>"
+    made = word_tokenizer([*SPECIAL, *WORDS], "<unk>", unk_token="<unk>", model_max_length=window, **names)
+    bare = made.backend_tokenizer
     ends = [("<s>", 1), ("</s>", 2)]
     if kind in ("bert", "roberta"):
         bare.post_processor = TemplateProcessing(
@@ -79,19 +81,7 @@ def _tokenizer(kind: str, window: int) -> Any:
         bare.post_processor = TemplateProcessing(
             single="$A </s>", pair="$A </s> $B </s>", special_tokens=ends[1:]
         )
-    names = {"model_input_names": ["input_ids", "attention_mask"]} if kind == "albert" else {}
-    pad = {} if kind == "gpt2" else {"pad_token": "<pad>"}  # GPT-2 has none
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bare,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        cls_token="<s>",
-        sep_token="</s>",
-        model_max_length=window,
-        **pad,
-        **names,
-    )
+    return made
 
 
 def _config(kind: str, window: int) -> Any:

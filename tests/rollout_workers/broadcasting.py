@@ -1,4 +1,4 @@
-"""Learners that broadcast to a fleet: in processes of their own, or in a thread of the test."""
+"""Learners that broadcast to a fleet, in separate processes or in a thread of the test."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from learner.distributed.rendezvous import MeetingPoint
 from learner.learner import Learner
 from learner.publishing.weight_sender import WeightSender
 from learner.settings import LearnerSettings, ModelSettings
-from rollout_workers.fleet import Fleet
+from rollout_workers.fleet.fleet import Fleet
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from tests.learner.tiny import random_rollouts

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import settings
 
 from contracts.components import find
 from contracts.rollout import MaskRule
@@ -16,9 +15,6 @@ from rollout_workers.engines.base import Engine
 from tests.rollout_workers.generation import NAMES, SEQ2SEQ, SETTINGS, Name, load, load_lm, make_model
 
 versions = count(1)
-
-settings.register_profile("unhurried", deadline=None)  # a busy machine keeps no deadlines
-settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -64,6 +60,6 @@ def lm(models: dict[str, Path]) -> Any:
 @pytest.fixture
 def engine(kind: str, lm: Any, get_engine: Callable[..., Engine]) -> Engine:
     """An engine of each kind on the untied Llama, idle and with its first weights."""
-    found = get_engine(kind, "llama")
-    load(found, lm, next(versions))
-    return found
+    engine = get_engine(kind, "llama")
+    load(engine, lm, next(versions))
+    return engine

@@ -1,4 +1,4 @@
-"""Engines without a model, for what workers and fleets do whatever the engine is."""
+"""Engines without a model, for behaviour of workers and fleets with any engine."""
 
 import os
 import signal

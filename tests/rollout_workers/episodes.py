@@ -1,4 +1,4 @@
-"""Playing episodes with an engine that writes what it is told to, in this process."""
+"""Play episodes in this process with an engine that writes scripted answers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,8 +56,8 @@ class Told(EnvironmentSettings):
 
 
 class _Telling:
-    def __init__(self, told: Told) -> None:
-        self._told, self._index = told, 0
+    def __init__(self, script: Told) -> None:
+        self._told, self._index = script, 0
         self.heard: list[str] = []
 
     def reset(self, prompt: Prompt, seed: int) -> Observation:
@@ -65,25 +65,25 @@ class _Telling:
         return self._observation(self._told.header)
 
     def step(self, text: str) -> Step:
-        told = self._told
+        script = self._told
         self.heard.append(text)
         self._index += 1
         over = self._index >= len(self._told.says)
         info = {"steps": float(self._index)}
         if over:
-            return Step(Observation("over"), told.odd_reward, not told.truncates, told.truncates, info)
-        if told.odd_text:
+            return Step(Observation("over"), script.odd_reward, not script.truncates, script.truncates, info)
+        if script.odd_text:
             return Step(Observation(None))  # type: ignore[arg-type]
-        return Step(self._observation(""), told.odd_reward, info=info)
+        return Step(self._observation(""), script.odd_reward, info=info)
 
     def close(self) -> None:
         pass
 
     def _observation(self, header: str) -> Observation:
-        told, index = self._told, self._index
-        if index in told.by_model:
+        script, index = self._told, self._index
+        if index in script.by_model:
             return Observation("", header, by_model=True)
-        return Observation(told.says[index], header, told.hint, told.actions, told.expert)
+        return Observation(script.says[index], header, script.hint, script.actions, script.expert)
 
 
 def lease(number: int = 0, **sampling: Any) -> Lease:
@@ -98,11 +98,11 @@ def play(
     rollout = RolloutSettings(max_tokens=max_tokens)
     episodes = Episodes(settings, LocalEnvironments(settings), engine, rollout)  # type: ignore[arg-type]
     episodes.admit(leases)
-    found: list[Rollout] = []
+    rollouts: list[Rollout] = []
     for _ in range(10_000):
         requests, finished = episodes.advance(engine_is_idle=True)
-        found += finished
+        rollouts += finished
         episodes.on_generations([engine.answer(request) for request in requests])
         if not episodes.num_unfinished and not finished:
-            return sorted(found, key=lambda each: each.lease_id)
+            return sorted(rollouts, key=lambda rollout: rollout.lease_id)
     raise AssertionError("the episodes do not end")

@@ -94,9 +94,9 @@ def worst_difference(lm: Any, requests: Iterable[Request], generations: dict[int
     """The largest |engine's log-probability − Hugging Face's| over all tokens of all requests."""
     differences = []
     for request in requests:
-        found = generations[request.id]
-        expected_T = logprobs_T(lm, request.tokens, found.tokens, request.sampling.min_tokens)
-        differences.append((expected_T - torch.tensor(found.behavior_logprobs)).abs())
+        generation = generations[request.id]
+        expected_T = logprobs_T(lm, request.tokens, generation.tokens, request.sampling.min_tokens)
+        differences.append((expected_T - torch.tensor(generation.behavior_logprobs)).abs())
     return float(torch.cat(differences).max())
 
 
@@ -104,12 +104,12 @@ def finish(engine: Engine, requests: Iterable[Request] = ()) -> dict[int, Genera
     """Add the requests and step until nothing is left; each request must come back once."""
     for request in requests:
         engine.add(request)
-    found: dict[int, Generation] = {}
+    generations: dict[int, Generation] = {}
     while engine.num_unfinished:
         for generation in engine.step():
-            assert generation.request_id not in found
-            found[generation.request_id] = generation
-    return found
+            assert generation.request_id not in generations
+            generations[generation.request_id] = generation
+    return generations
 
 
 def prompts_of_many_lengths(count: int, **sampling: Any) -> list[Request]:

@@ -75,8 +75,8 @@ def learner_that_stops(*arguments: Any, **options: Any) -> Learner:
     """A learner whose process stops when it has gathered three tensors, if there is a victim."""
     whole = weight_sender.wire_tensors
 
-    def to_the_third(*asked: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        for number, tensor in enumerate(whole(*asked)):
+    def to_the_third(*arguments: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        for number, tensor in enumerate(whole(*arguments)):
             if number == 3:
                 try:
                     Path(os.environ[VICTIM]).unlink()

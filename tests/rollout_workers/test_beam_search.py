@@ -37,9 +37,9 @@ def lm(name: Name, models: dict[str, Path]) -> Any:
 
 @pytest.fixture
 def engine(name: Name, lm: Any, get_engine: Callable[..., Engine]) -> Engine:
-    found = get_engine("transformers", name)
-    load(found, lm, found.weight_version + 1)
-    return found
+    engine = get_engine("transformers", name)
+    load(engine, lm, engine.weight_version + 1)
+    return engine
 
 
 def beams(count: int, num_beams: int, **sampling: Any) -> list[Request]:
@@ -49,14 +49,14 @@ def beams(count: int, num_beams: int, **sampling: Any) -> list[Request]:
 @pytest.mark.parametrize("num_beams", [2, 4, 7])
 def test_the_best_beam_is_what_generate_finds(engine: Engine, lm: Any, num_beams: int) -> None:
     requests = beams(12, num_beams, max_tokens=16)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
     expected = generated_by_transformers(lm, requests, num_beams=num_beams)
     greedy = generated_by_transformers(lm, requests)
 
-    assert [found[request.id].tokens for request in requests] == expected
+    assert [generations[request.id].tokens for request in requests] == expected
     assert expected != greedy  # or nothing was searched
-    assert worst_difference(lm, requests, found) < 1e-4
-    for generation in found.values():
+    assert worst_difference(lm, requests, generations) < 1e-4
+    for generation in generations.values():
         ended = generation.tokens[-1] == EOS
         assert generation.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
 
@@ -64,18 +64,18 @@ def test_the_best_beam_is_what_generate_finds(engine: Engine, lm: Any, num_beams
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
 def test_a_length_penalty_is_that_of_generate(engine: Engine, lm: Any, penalty: float) -> None:
     requests = beams(12, 4, max_tokens=16, length_penalty=penalty)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
     expected = generated_by_transformers(lm, requests, num_beams=4, length_penalty=penalty)
-    assert [found[request.id].tokens for request in requests] == expected
+    assert [generations[request.id].tokens for request in requests] == expected
 
 
 def test_no_beam_ends_before_min_tokens(engine: Engine, lm: Any) -> None:
     requests = beams(8, 4, min_tokens=9, max_tokens=14)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     expected = generated_by_transformers(lm, requests, num_beams=4)
-    assert [found[request.id].tokens for request in requests] == expected
-    assert min(len(generation.tokens) for generation in found.values()) >= 9
+    assert [generations[request.id].tokens for request in requests] == expected
+    assert min(len(generation.tokens) for generation in generations.values()) >= 9
 
 
 @pytest.mark.parametrize("num_beams", [1, 2, 5])
@@ -85,17 +85,17 @@ def test_what_was_read_or_written_is_penalised_as_by_generate(
     """One prompt at a time for `generate`, which would count its padding as read."""
     for least in (0, 12):
         requests = beams(8, num_beams, min_tokens=least, max_tokens=14, repetition_penalty=1.8)
-        found = finish(engine, requests)
+        generations = finish(engine, requests)
         for request in requests:
             (expected,) = generated_by_transformers(
                 lm, [request], num_beams=num_beams, repetition_penalty=1.8
             )
-            assert found[request.id].tokens == expected
+            assert generations[request.id].tokens == expected
         if num_beams > 1 and not least:  # the log-probabilities are still those of the model
-            assert worst_difference(lm, requests, found) < 1e-4
+            assert worst_difference(lm, requests, generations) < 1e-4
     if num_beams == 1:
         plain = finish(engine, beams(8, 1, min_tokens=12, max_tokens=14))
-        assert any(found[i].tokens != plain[i].tokens for i in found)
+        assert any(generations[i].tokens != plain[i].tokens for i in generations)
 
 
 def test_only_who_asks_for_it_is_penalised(engine: Engine) -> None:
@@ -123,19 +123,19 @@ def test_prompts_with_limits_of_their_own_stop_there(engine: Engine, lm: Any) ->
         Request(i, r.tokens, Sampling(max_tokens=2 + 3 * i, temperature=0.0, num_beams=3), seed=0)
         for i, r in enumerate(beams(5, 3))
     ]
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     for request in requests:
         (expected,) = generated_by_transformers(lm, [request], num_beams=3)
-        assert found[request.id].tokens == expected
+        assert generations[request.id].tokens == expected
 
 
 def test_more_beams_than_fit_at_once_are_searched_in_turn(engine: Engine, lm: Any) -> None:
     requests = beams(30, 4, max_tokens=6)  # 64 rows fit: 16 prompts
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     expected = generated_by_transformers(lm, requests, num_beams=4)
-    assert [found[request.id].tokens for request in requests] == expected
+    assert [generations[request.id].tokens for request in requests] == expected
 
 
 def test_beams_carry_the_versions_of_their_weights(engine: Engine, lm: Any) -> None:
@@ -159,7 +159,7 @@ def test_beams_carry_the_versions_of_their_weights(engine: Engine, lm: Any) -> N
     ids=["temperature", "stop"],
 )
 def test_what_beam_search_cannot_do_is_refused(engine: Engine, sampling: Sampling) -> None:
-    with pytest.raises(InputError, match="beam search with 2 beams takes temperature 0, no mask and no stop"):
+    with pytest.raises(InputError, match="beam search with 2 beams needs temperature 0, no mask and no stop"):
         engine.add(Request(0, (3, 4), sampling, seed=0))
     assert engine.num_unfinished == 0
 

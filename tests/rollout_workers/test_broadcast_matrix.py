@@ -1,6 +1,5 @@
 """A broadcast is the push by objects, to the bit, for any ranks of the learner and halves of the engine."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,9 @@ from tests.models import make_tiny_model
 from tests.rollout_workers.broadcasting import parts, push, update
 
 pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark.append(pytest.mark.usefixtures("local_ray"))
 TEXTS = [tuple(4 + (3 * i + k) % 9 for k in range(7)) for i in range(8)]
 PUSHES = 2
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def by_objects(learner: LearnerGroup) -> PublishedWeights:
     """The same weights as arrays, as all processes publish them without a group."""
-    (manifest, arrays), *_ = [each.publish("float32") for each in learner._processes]
+    (manifest, arrays), *_ = [process.publish("float32") for process in learner._processes]
     return PublishedWeights(ray.get(manifest), arrays)
 
 
@@ -52,11 +45,11 @@ def test_it_is_the_push_by_objects(model: Path, ranks: int, halves: int) -> None
             update(learner, seed)
             sent = push(learner, fleet)
         assert fleet._broadcasts._group is not None and fleet._broadcasts._group.size == 1 + halves
-        found, expected = fleet.logprobs(TEXTS), by_objects(learner)
+        logprobs, expected = fleet.logprobs(TEXTS), by_objects(learner)
         assert bytes_of(sent.fetch_whole()) == bytes_of(expected) != bytes_of(first)
 
         fleet.load_weights(first)
-        assert fleet.logprobs(TEXTS) != found
+        assert fleet.logprobs(TEXTS) != logprobs
         fleet.load_weights(expected)
-        assert fleet.logprobs(TEXTS) == found
+        assert fleet.logprobs(TEXTS) == logprobs
         assert not any("broke off" in note for note in notes) and fleet.num_quarantined == 0

@@ -2,29 +2,21 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from contracts.errors import LearnerSilent
 from contracts.rollout import Lease, Prompt, Sampling
-from rollout_workers.fleet import Fleet
+from rollout_workers.fleet.fleet import Fleet
 from tests.models import make_tiny_model
 from tests.rollout_workers.broadcasting import ENGINES, parts, push, update
 from tests.rollout_workers.receiving_engines import VICTIM, learner_that_stops
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # starts take minutes on a busy machine
+# Starts take minutes on a busy machine.
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray"), pytest.mark.timeout(900)]
 TEXTS = [tuple(4 + (3 * i + k) % 9 for k in range(7)) for i in range(8)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +30,9 @@ def group_of(fleet: Fleet) -> Any:
 
 def check_every_lease_once(fleet: Fleet, version: int) -> None:
     leases = [Lease(i, Prompt(f"p{i}", "a"), (4 + i, 5), i, i, Sampling(max_tokens=6)) for i in range(8)]
-    found = [rollout for some in fleet.generate(leases) for rollout in some]
-    assert sorted(one.lease_id for one in found) == list(range(8))
-    assert {v for one in found for v in one.turns[0].weight_versions} == {version}
+    rollouts = [rollout for some in fleet.generate(leases) for rollout in some]
+    assert sorted(one.lease_id for one in rollouts) == list(range(8))
+    assert {v for one in rollouts for v in one.turns[0].weight_versions} == {version}
 
 
 @pytest.mark.long
@@ -82,7 +74,7 @@ def test_who_is_lost_in_mid_broadcast_takes_nobody_along(model: Path, tmp_path: 
         pids = fleet.pids
         push(learner, fleet)
         assert not victim.exists() and fleet.num_quarantined == 1
-        assert any("the broadcast of version 1 broke off, and arrays are sent instead" in n for n in notes)
+        assert any("the broadcast of version 1 broke off, so arrays are sent instead" in n for n in notes)
         check_every_lease_once(fleet, version=1)
 
         fleet.wait_until_ready()
@@ -102,7 +94,7 @@ def test_where_no_group_comes_about_all_load_arrays_of_the_new_version(model: Pa
         update(learner)
         push(learner, fleet)
         assert group_of(fleet) is None and fleet.num_quarantined == 0
-        assert sum("broke off, and arrays are sent instead: " in note for note in notes) == 2
+        assert sum("broke off, so arrays are sent instead: " in note for note in notes) == 2
         assert fleet.logprobs(TEXTS) != before
         check_every_lease_once(fleet, version=1)
 

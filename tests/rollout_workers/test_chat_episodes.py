@@ -1,11 +1,11 @@
-"""Episodes by chat templates: what is trained is what was drawn, and histories as recorded or as rendered."""
+"""Episodes by chat templates: training uses the sampled tokens, with recorded or rendered histories."""
 
 import random
 from typing import Any
 
 import pytest
 
-from benchmarks.templates import model_of
+from benchmarks.studies.templates import model_of
 from contracts.conversations.chat import Chat
 from contracts.conversations.chat_settings import ChatForm
 from contracts.rollout import Lease, Rollout
@@ -20,11 +20,11 @@ SAYS = ("What is three and four ?", "And then ?", "Thanks, that is the end")
 USER = [{"role": "user", "content": text} for text in SAYS]
 
 
-def play(its: Any, form: ChatForm, told: Told, write: Write, window: int | None = None) -> Rollout:
+def play(its: Any, form: ChatForm, script: Told, write: Write, window: int | None = None) -> Rollout:
     engine = WritingEngine(its, window, write)
     settings = RolloutSettings(max_tokens=16)
-    environments = LocalEnvironments(told)
-    episodes = Episodes(told, environments, engine, settings, form)  # type: ignore[arg-type]
+    environments = LocalEnvironments(script)
+    episodes = Episodes(script, environments, engine, settings, form)  # type: ignore[arg-type]
     episodes.admit([lease()])
     for _ in range(100):
         requests, finished = episodes.advance(engine_is_idle=True)
@@ -63,8 +63,8 @@ def test_trained_tokens_are_the_sampled_ones(name: str, history: str) -> None:
     if history == "recorded":  # one sequence, in which every answer stands as it was drawn
         assert len(rollout.segments) == 1
         assert rollout.context(2)[: len(first) + len(drawn[0])] == first + drawn[0]
-    own = [token for token, mine in zip(rollout.tokens, rollout.loss_mask, strict=True) if mine]
-    assert own == [token for answer in drawn for token in answer]
+    made_tokens = [token for token, mine in zip(rollout.tokens, rollout.loss_mask, strict=True) if mine]
+    assert made_tokens == [token for answer in drawn for token in answer]
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -72,13 +72,13 @@ def test_a_history_as_rendered_is_what_the_template_writes_at_every_turn(name: s
     its = chat_tokenizer(TEXTS[name])
     form = ChatForm(follows_template=True)
     chat = Chat(its, form)
-    said = [{"role": "assistant", "content": text} for text in ("It is seven.", "Nothing.", "Bye.")]
-    written = (str(its.decode(chat.answer(each["content"]))) for each in said)
+    answers = [{"role": "assistant", "content": text} for text in ("It is seven.", "Nothing.", "Bye.")]
+    written = (str(its.decode(chat.answer(message["content"]))) for message in answers)
     rollout = play(its, form, Told(says=SAYS, template="chat"), writes(its, *written))
     for turn in range(3):
-        talk = [each for pair in zip(USER, said, strict=True) for each in pair][: 2 * turn + 1]
-        asked = its.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
-        assert rollout.context(turn) == tuple(asked)
+        talk = [message for pair in zip(USER, answers, strict=True) for message in pair][: 2 * turn + 1]
+        context = its.apply_chat_template(talk, add_generation_prompt=True, return_dict=False)
+        assert rollout.context(turn) == tuple(context)
 
 
 @pytest.mark.parametrize("memory", [None, 1])
@@ -89,23 +89,23 @@ def test_an_answers_end_stands_once_where_the_template_writes_it_late_or_never(
     """The second answer hits its limit; the others end with the token at which the model stops."""
     model = model_of(name, ANSWERS[name])
     its, before, end = model.tokenizer, *(("\n", "<|user|>") if name == "GLM draws" else ("", "<|im_end|>"))
-    told = Told(says=SAYS, template="chat", memory=memory)
+    script = Told(says=SAYS, template="chat", memory=memory)
     form = ChatForm(ends=model.stops)
-    rollout = play(its, form, told, writes(its, f"{before}seven{end}", f"{before}ten", f"bye{end}"))
-    said = [{"role": "assistant", "content": text} for text in ("seven", "ten")]
-    talk = [USER[0], said[0], USER[1], said[1], USER[2]]
+    rollout = play(its, form, script, writes(its, f"{before}seven{end}", f"{before}ten", f"bye{end}"))
+    answers = [{"role": "assistant", "content": text} for text in ("seven", "ten")]
+    talk = [USER[0], answers[0], USER[1], answers[1], USER[2]]
     for turn, (first, last) in enumerate([(0, 1), (0, 3), (0 if memory is None else 2, 5)]):
-        asked = its.apply_chat_template(talk[first:last], tokenize=False, add_generation_prompt=True)
-        assert its.decode(rollout.context(turn)) == asked
+        context = its.apply_chat_template(talk[first:last], tokenize=False, add_generation_prompt=True)
+        assert its.decode(rollout.context(turn)) == context
 
 
 def test_a_template_that_drops_reasoning_splits_the_episode() -> None:
     its = chat_tokenizer(TEMPLATES["strips_reasoning"])
     thought = ("<think>\nthree plus four\n</think>\n\nseven<|stop|>", "ten<|stop|>", "bye<|stop|>")
-    told = Told(says=SAYS, template="chat")
-    recorded = play(its, ChatForm(), told, writes(its, *thought))
+    script = Told(says=SAYS, template="chat")
+    recorded = play(its, ChatForm(), script, writes(its, *thought))
     assert len(recorded.segments) == 1 and "three plus four" in its.decode(recorded.context(2))
-    rendered = play(its, ChatForm(follows_template=True), told, writes(its, *thought))
+    rendered = play(its, ChatForm(follows_template=True), script, writes(its, *thought))
     # The second turn's context lacks the thought; the third's appends to the second's.
     assert [len(segment) for segment in rendered.segments] == [1, 2]
     assert "three plus four" not in its.decode(rendered.context(1))
@@ -119,8 +119,8 @@ def test_a_template_that_drops_reasoning_splits_the_episode() -> None:
 def test_a_header_is_the_system_message_where_there_is_a_place_for_it(name: str, history: str) -> None:
     its = chat_tokenizer(TEMPLATES[name])
     form = ChatForm(follows_template=history == "template")
-    told = Told(says=SAYS, header="Be brave.", memory=1, template="chat")
-    rollout = play(its, form, told, writes(its, "east", "west", "north"))
+    script = Told(says=SAYS, header="Be brave.", memory=1, template="chat")
+    rollout = play(its, form, script, writes(its, "east", "west", "north"))
     system = {"role": "system", "content": "Be brave."}
     in_front = {"role": "user", "content": f"Be brave.\n\n{SAYS[0]}"}
     talk = [in_front] if name == "refuses_system" else [system, USER[0]]
@@ -128,7 +128,10 @@ def test_a_header_is_the_system_message_where_there_is_a_place_for_it(name: str,
     for turn in range(3):  # each turn is fresh, with one turn of memory
         text = its.decode(rollout.context(turn))
         assert (text.count("Be brave."), text.count(SAYS[turn])) == (1, 1)
-        assert all((said in text) == (turn - index in (0, 1)) for index, said in enumerate(SAYS[: turn + 1]))
+        assert all(
+            (utterance in text) == (turn - index in (0, 1))
+            for index, utterance in enumerate(SAYS[: turn + 1])
+        )
         assert text.count("<bos>") == ("bos_token" in TEMPLATES[name])
         assert text.count("<start_of_turn>user") == ("start_of_turn" in text) * min(turn + 1, 2)
 
@@ -152,15 +155,22 @@ def test_a_prompt_that_is_a_conversation_begins_a_dialogue_by_its_roles() -> Non
         USER[1],
     ]
     settings = Dialogue(partner="tests.rollout_workers.test_chat_episodes:Echo", max_turns=2)
-    told = settings.laid_out(by_template=True)
-    assert (settings.template, told.template, told.separator, told.reply_end) == ("auto", "chat", "", "")
-    given = lease()
+    laid_out = settings.laid_out(by_template=True)
+    assert (settings.template, laid_out.template, laid_out.separator, laid_out.reply_end) == (
+        "auto",
+        "chat",
+        "",
+        "",
+    )
+    game = lease()
     from dataclasses import replace
 
-    asked: Lease = replace(given, prompt=replace(given.prompt, meta={"messages": talk}))
+    opened: Lease = replace(game, prompt=replace(game.prompt, meta={"messages": talk}))
     engine = WritingEngine(its, None, writes(its, "one", "two"))
-    episodes = Episodes(told, LocalEnvironments(told), engine, RolloutSettings(max_tokens=16), ChatForm())  # type: ignore[arg-type]
-    episodes.admit([asked])
+    episodes = Episodes(
+        laid_out, LocalEnvironments(laid_out), engine, RolloutSettings(max_tokens=16), ChatForm()
+    )  # type: ignore[arg-type]
+    episodes.admit([opened])
     done: list[Rollout] = []
     while not done:
         requests, done = episodes.advance(engine_is_idle=True)

@@ -135,7 +135,7 @@ def test_no_partner_ever_hears_a_mark_and_every_answer_is_counted(texts: list[st
         assert step.observation.text == " go on <EOU>" and not step.terminated
     firsts = [text.split("<EOU>")[0].strip() for text in texts]
     assert [history[-1] for history in heard] == firsts
-    assert all("<EOU>" not in said for history in heard for said in history)
+    assert all("<EOU>" not in utterance for history in heard for utterance in history)
     assert [len(history) for history in heard] == [2 * turn + 3 for turn in range(len(texts))]
     assert step.info["turns"] == len(texts) and step.info["empty"] == firsts.count("")
 
@@ -200,7 +200,7 @@ def test_a_partner_that_says_no_text_is_refused() -> None:
             {"partner": "talkers:Echo", "partner_options": {"end": "."}},
             "environment.partner_options: Echo does not take these options: got an unexpected keyword",
         ),
-        ({"partner_options": {"model": "m"}}, "a partner that is the model itself has none"),
+        ({"partner_options": {"model": "m"}}, "as partner has none"),
         ({"partner": "frozen"}, "environment.partner_options.model: is required"),
         (
             {"partner": "frozen", "partner_options": {"model": "m", "temperature": -1.0}},
@@ -231,7 +231,7 @@ def test_a_frozen_partner_reads_the_talk_as_the_model_does_and_writes_the_likeli
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
     lm = AutoModelForCausalLM.from_pretrained(model)
     partner = speaker(model, temperature=0.0, max_tokens=6)
-    found = set()
+    replies = set()
     for history in (
         ["how are you ?"],
         ["fine ."],
@@ -244,10 +244,10 @@ def test_a_frozen_partner_reads_the_talk_as_the_model_does_and_writes_the_likeli
         with torch.inference_mode():
             whole = lm.generate(**read, max_new_tokens=6, do_sample=False, pad_token_id=0)
         written = tokenizer.decode(whole[0, read["input_ids"].shape[1] :], skip_special_tokens=True)
-        said = partner.reply(history, 3)
-        assert said.strip() == written.split("<EOU>")[0].strip()
-        found.add(said)
-    assert len(found) > 1
+        reply = partner.reply(history, 3)
+        assert reply.strip() == written.split("<EOU>")[0].strip()
+        replies.add(reply)
+    assert len(replies) > 1
 
 
 def test_a_frozen_partner_draws_by_its_seed_and_is_no_other_for_what_it_said_before(model: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_frozen_partner_draws_by_its_seed_and_is_no_other_for_what_it_said_bef
     first = [partner.reply(history, seed) for seed in range(8)]
     assert len(set(first)) > 4
     assert [speaker(model, max_tokens=8).reply(history, seed) for seed in (3, 1)] == [first[3], first[1]]
-    assert not any("<EOU>" in said for said in first)
+    assert not any("<EOU>" in utterance for utterance in first)
 
 
 def test_a_talk_longer_than_the_partners_window_loses_its_beginning(model: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_talk_with_a_frozen_partner(model: Path) -> None:
             {"model": "no/such/folder/here"},
             "environment.partner_options.model=no/such/folder/here does not load",
         ),
-        ({"max_tokens": 32}, "max_tokens=32 leaves no room for what was said"),
+        ({"max_tokens": 32}, "max_tokens=32 leaves no room for the talk"),
     ],
 )
 def test_a_model_that_can_not_speak_is_refused(

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, BloomConfig
 
 from contracts.rollout import MaskRule
 from rollout_workers.engines.base import Engine
-from rollout_workers.engines.reloading import reload_model
+from rollout_workers.weights.reloading import reload_model
 from tests.models import make_tiny_model
 from tests.rollout_workers.conftest import versions
 from tests.rollout_workers.generation import (
@@ -39,9 +39,11 @@ def reload(engine: Any, lm: Any, half: str = "") -> None:
 
 def written(engine: Engine, **sampling: Any) -> Any:
     """Scores of texts, and many generations at once, whose steps have many sizes."""
-    found = finish(engine, prompts_of_many_lengths(20, max_tokens=12, **sampling))
+    generations = finish(engine, prompts_of_many_lengths(20, max_tokens=12, **sampling))
     texts = [tuple(3 + (5 * i + 7 * k) % 20 for k in range(2 + 9 * i)) for i in range(6)]
-    return engine.logprobs(texts), [(found[id].tokens, found[id].behavior_logprobs) for id in sorted(found)]
+    return engine.logprobs(texts), [
+        (generations[id].tokens, generations[id].behavior_logprobs) for id in sorted(generations)
+    ]
 
 
 def two_models(folder: Path) -> list[Any]:
@@ -106,6 +108,6 @@ def test_what_is_no_plain_copy_is_left_to_vllm(
         requests = prompts_of_many_lengths(8, max_tokens=8)
         assert worst_difference(lm, requests, finish(engine, requests)) < 2e-3  # GELU by a formula of its own
     assert engine._loaders["policy"].num_direct == 0
-    assert re.findall(r"vLLM's own reload, which is slower: not all of (.*) was", caplog.text) == [
+    assert re.findall(r"vLLM's reload, which is slower: not all of (.*) was", caplog.text) == [
         "transformer.h.0.self_attention.query_key_value.bias"
     ]

@@ -62,22 +62,22 @@ def everything(engine: Any, models: dict[str, Path]) -> Any:
     first, second = load_lm(models["llama"]), load_lm(models["llama"])
     perturb(second, seed=3)
     load(engine, first, 1)
-    found: dict[int, Generation] = {}
+    generations: dict[int, Generation] = {}
     for request in requests():
         engine.add(request)
     for _ in range(3):
-        found |= {one.request_id: one for one in engine.step()}
+        generations |= {one.request_id: one for one in engine.step()}
     scores = engine.logprobs([(4, 5, 6, 7), (8, 9)])
     engine.abort([0, 7, 10])
     load(engine, second, 2)
-    found |= finish(engine)
+    generations |= finish(engine)
     assert not engine._drawn and not engine._active
     engine.add(replace(requests()[0], id=99))
     engine.step()
     engine.abort_all()
     assert not engine._drawn and not engine.num_unfinished
     load(engine, first, next(versions))
-    return scores, found
+    return scores, generations
 
 
 @pytest.mark.vllm
@@ -89,6 +89,6 @@ def test_all_is_as_by_vllms_output_processor(
     monkeypatch.setattr(vllm_engine, "Drawn", lambda: None)  # all requests go vLLM's way
     processed = everything(engine, models)
     assert collected == processed
-    found = collected[1]
-    assert sorted(found) == sorted({*range(18)} - {0, 7, 10})
-    assert any(set(one.versions) == {1, 2} for one in found.values())
+    rollout = collected[1]
+    assert sorted(rollout) == sorted({*range(18)} - {0, 7, 10})
+    assert any(set(one.versions) == {1, 2} for one in rollout.values())

@@ -76,7 +76,7 @@ class TestWithVLLM:
     def test_what_we_choose_is_refused_or_free_on_purpose(self) -> None:
         from rollout_workers.engines import vllm_engine
 
-        chosen = vllm_engine.chosen_arguments("m", "m", None, RolloutSettings(), None, None, None)
+        chosen = vllm_engine.chosen_arguments("m", "m", None, RolloutSettings(), None, None)
         on_gpu = gpu_arguments(256, {})
         assert chosen.keys() | on_gpu.keys() <= DECIDED.keys() | OURS_TO_CHANGE
 
@@ -128,7 +128,7 @@ class TestWithVLLM:
         from rollout_workers.engines.vllm_engine import VLLMEngine
 
         path = str(make_model(tmp_path, "llama"))
-        found: dict[int | None, Any] = {}
+        tokens: dict[int | None, Any] = {}
         for most in (None, 64):
             added = {} if most is None else {"max_num_batched_tokens": most}
             settings = RolloutSettings(kv_cache_gib=0.25, engine_args=added, max_concurrent=4)
@@ -137,8 +137,8 @@ class TestWithVLLM:
             assert not scheduler.async_scheduling
             assert most is None or scheduler.max_num_batched_tokens == most
             requests = [Request(n, (5, 6, 7), Sampling(max_tokens=6), seed=n) for n in range(3)]
-            found[most] = {n: each.tokens for n, each in finish(engine, requests).items()}
-        assert found[None] == found[64]
+            tokens[most] = {n: generation.tokens for n, generation in finish(engine, requests).items()}
+        assert tokens[None] == tokens[64]
 
 
 @pytest.mark.parametrize("is_split", [True, False])

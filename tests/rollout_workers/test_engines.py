@@ -1,4 +1,4 @@
-"""Both engines against one Hugging Face pass: the same distribution, drawn from as asked."""
+"""Both engines against one Hugging Face pass: the same distribution, sampled as requested."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_logprobs_are_the_models_also_after_ten_weight_loads(
     after = finish(engine, requests)
     assert worst_difference(lm, requests, after) < TOLERANCE
     assert worst_difference(load_lm(models[model]), requests, after) > 0.1  # the old weights' are others
-    assert {version for found in after.values() for version in found.versions} == {10}
+    assert {version for generation in after.values() for version in generation.versions} == {10}
 
 
 def test_a_seed_draws_the_same_tokens_whoever_is_generated_beside_it(engine: Engine) -> None:
@@ -73,18 +73,18 @@ def test_a_seed_draws_the_same_tokens_whoever_is_generated_beside_it(engine: Eng
 
 def test_other_seeds_draw_other_tokens(engine: Engine) -> None:
     (request,) = prompts_of_many_lengths(1, min_tokens=20)
-    found = finish(engine, [replace(request, id=seed, seed=seed) for seed in range(8)])
+    generations = finish(engine, [replace(request, id=seed, seed=seed) for seed in range(8)])
 
-    assert len({generation.tokens for generation in found.values()}) == 8
+    assert len({generation.tokens for generation in generations.values()}) == 8
 
 
 def test_first_tokens_come_as_often_as_the_softmax_says(engine: Engine, lm: Any) -> None:
     prompt, draws = (4, 9, 11), 1500
     sampling = Sampling(max_tokens=1)
-    found = finish(engine, [Request(seed, prompt, sampling, seed) for seed in range(draws)])
+    generations = finish(engine, [Request(seed, prompt, sampling, seed) for seed in range(draws)])
 
     expected = draws * logits_TV(lm, prompt, (0,))[0].softmax(-1).double().numpy()
-    counts = np.bincount([g.tokens[0] for g in found.values()], minlength=len(expected))
+    counts = np.bincount([g.tokens[0] for g in generations.values()], minlength=len(expected))
     often = expected >= 5  # the rest in one bin, as Pearson's test asks
     expected = np.append(expected[often], expected[~often].sum())
     counts = np.append(counts[often], counts[~often].sum())
@@ -97,35 +97,35 @@ def test_first_tokens_come_as_often_as_the_softmax_says(engine: Engine, lm: Any)
 
 def test_temperature_zero_writes_what_greedy_decoding_writes(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(6, temperature=0.0)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     for request in requests:
         prompt = torch.tensor([request.tokens])
         greedy = lm.generate(
             prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=20
         )[0, len(request.tokens) :]
-        assert found[request.id].tokens == tuple(greedy.tolist())
-    assert worst_difference(lm, requests, found) < TOLERANCE
+        assert generations[request.id].tokens == tuple(greedy.tolist())
+    assert worst_difference(lm, requests, generations) < TOLERANCE
 
 
 def test_a_repetition_penalty_counts_the_prompt_and_the_answer(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(6, temperature=0.0, repetition_penalty=1.8)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
     for request in requests:
         (expected,) = generated_by_transformers(lm, [request], repetition_penalty=1.8)
-        assert found[request.id].tokens == expected
+        assert generations[request.id].tokens == expected
     plain = finish(engine, prompts_of_many_lengths(6, temperature=0.0))
-    assert any(found[i].tokens != plain[i].tokens for i in found)
+    assert any(generations[i].tokens != plain[i].tokens for i in generations)
 
 
 def test_ignoring_the_end_writes_on_to_the_limit(engine: Engine, lm: Any) -> None:
     """Half the requests; the others of the same batch end where the model ends them."""
     plain = prompts_of_many_lengths(12, min_tokens=2)
     requests = [replace(r, sampling=replace(r.sampling, ignore_eos=r.id % 2 == 0)) for r in plain]
-    found, ended = finish(engine, requests), finish(engine, plain)
+    generations, ended = finish(engine, requests), finish(engine, plain)
     behind = 0
     for request in requests:
-        got, before = found[request.id], ended[request.id]
+        got, before = generations[request.id], ended[request.id]
         assert EOS not in got.tokens[:2]  # the minimum length holds all the same
         if not request.sampling.ignore_eos:
             assert (got.tokens, got.finish_reason) == (before.tokens, before.finish_reason)
@@ -135,7 +135,7 @@ def test_ignoring_the_end_writes_on_to_the_limit(engine: Engine, lm: Any) -> Non
         behind += EOS in got.tokens[:-1]
         assert got.text == engine.tokenizer.decode(got.tokens, skip_special_tokens=True)
     assert behind >= 3
-    assert worst_difference(lm, requests, found) < TOLERANCE
+    assert worst_difference(lm, requests, generations) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_warped_sampling_gives_the_logprobs_of_what_is_left_renormalised(
     engine: Engine, lm: Any, warped: dict[str, float]
 ) -> None:
     requests = prompts_of_many_lengths(24, **warped)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     for request in requests:
-        generation = found[request.id]
+        generation = generations[request.id]
         rows_TV = logits_TV(lm, request.tokens, generation.tokens).double().numpy()
         expected = [warped_logprobs(row_V, request.sampling) for row_V in rows_TV]
         assert [row[token] for row, token in zip(expected, generation.tokens, strict=True)] == pytest.approx(
@@ -176,10 +176,10 @@ def warped_logprobs(logits_V: np.ndarray[Any, Any], sampling: Sampling) -> dict[
 
 
 def test_the_end_token_is_part_of_the_answer_but_not_of_its_text(engine: Engine) -> None:
-    found = finish(engine, prompts_of_many_lengths(48, max_tokens=40)).values()
+    generations = finish(engine, prompts_of_many_lengths(48, max_tokens=40)).values()
 
-    stopped = [generation for generation in found if generation.finish_reason is FinishReason.STOP]
-    cut = [generation for generation in found if generation.finish_reason is FinishReason.LENGTH]
+    stopped = [generation for generation in generations if generation.finish_reason is FinishReason.STOP]
+    cut = [generation for generation in generations if generation.finish_reason is FinishReason.LENGTH]
     assert stopped and cut
     for generation in stopped:
         assert generation.tokens[-1] == EOS and EOS not in generation.tokens[:-1]
@@ -192,12 +192,12 @@ def test_the_end_token_is_part_of_the_answer_but_not_of_its_text(engine: Engine)
 def test_no_end_before_min_tokens_and_the_logprobs_know(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(48, min_tokens=10, max_tokens=15)
     free = finish(engine, [replace(r, sampling=Sampling(max_tokens=15)) for r in requests])
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     assert min(len(generation.tokens) for generation in free.values()) < 10  # or nothing was tested
-    assert min(len(generation.tokens) for generation in found.values()) >= 10
+    assert min(len(generation.tokens) for generation in generations.values()) >= 10
     for request in requests:
-        generation = found[request.id]
+        generation = generations[request.id]
         rows_TV = logits_TV(lm, request.tokens, generation.tokens)
         rows_TV[:10, EOS] = -torch.inf
         expected = rows_TV.log_softmax(-1)[range(len(generation.tokens)), generation.tokens]
@@ -210,11 +210,11 @@ def test_a_stop_string_ends_the_answer_and_is_cut_off_its_text(engine: Engine) -
     first = next(i for i in range(3, 10) if words[i] not in words[:i])
 
     stopping = replace(request, sampling=Sampling(max_tokens=10, stop=("zz", words[first])))
-    found = finish(engine, [stopping])[request.id]
+    generation = finish(engine, [stopping])[request.id]
 
-    assert found.finish_reason is FinishReason.STOP
-    assert found.tokens == free.tokens[: first + 1]  # the tokens that were drawn stay
-    assert found.text.split() == words[:first]
+    assert generation.finish_reason is FinishReason.STOP
+    assert generation.tokens == free.tokens[: first + 1]  # the tokens that were drawn stay
+    assert generation.text.split() == words[:first]
 
 
 def test_a_stop_string_within_min_tokens_does_not_count(engine: Engine) -> None:
@@ -232,17 +232,19 @@ def test_a_stop_string_within_min_tokens_does_not_count(engine: Engine) -> None:
 def a_full_answer(engine: Engine) -> tuple[Request, Generation]:
     """A request that writes ten tokens, each a word: no special ones among them."""
     requests = prompts_of_many_lengths(64, max_tokens=10)
-    found = finish(engine, requests)
-    full = next(r for r in requests if len(found[r.id].tokens) == 10 and min(found[r.id].tokens) > 2)
-    return full, found[full.id]
+    generations = finish(engine, requests)
+    full = next(
+        r for r in requests if len(generations[r.id].tokens) == 10 and min(generations[r.id].tokens) > 2
+    )
+    return full, generations[full.id]
 
 
 def test_an_answer_ends_where_the_models_window_ends(engine: Engine, lm: Any) -> None:
     prompt = tuple(3 + i % 20 for i in range(WINDOW - 6))
     request = Request(0, prompt, Sampling(max_tokens=20, min_tokens=20), seed=1)
-    found = finish(engine, [request])[0]
+    generation = finish(engine, [request])[0]
 
-    assert len(found.tokens) == 6 and found.finish_reason is FinishReason.LENGTH
+    assert len(generation.tokens) == 6 and generation.finish_reason is FinishReason.LENGTH
 
 
 def test_every_token_carries_the_version_it_was_drawn_with(engine: Engine, lm: Any) -> None:
@@ -260,10 +262,10 @@ def test_every_token_carries_the_version_it_was_drawn_with(engine: Engine, lm: A
         perturb(lm, seed=version, scale=0.2, only="lm_head")
         load(engine, lm, version)
         expected[version] = scored_by(lm)
-    found = finish(engine)
+    generations = finish(engine)
 
     for request in requests:
-        generation = found[request.id]
+        generation = generations[request.id]
         assert list(generation.versions) == sorted(generation.versions)
         assert set(generation.versions) == set(expected)
         passes = {
@@ -308,14 +310,14 @@ def test_a_probe_in_the_middle_of_generation_loses_nothing(engine: Engine, lm: A
     requests = [replace(r, sampling=Sampling(max_tokens=1 + r.id)) for r in prompts_of_many_lengths(8)]
     for request in requests:
         engine.add(request)
-    found = {generation.request_id: generation for generation in engine.step()}
+    generations = {generation.request_id: generation for generation in engine.step()}
     probe = publish(lm, 1, "float32")[0].probe
 
     assert engine.logprobs([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
-    found |= finish(engine)
-    assert sorted(found) == list(range(8))
-    assert worst_difference(lm, requests, found) < TOLERANCE
+    generations |= finish(engine)
+    assert sorted(generations) == list(range(8))
+    assert worst_difference(lm, requests, generations) < TOLERANCE
 
 
 def test_after_abort_all_nothing_is_left_and_new_requests_are_served(engine: Engine, lm: Any) -> None:
@@ -350,9 +352,9 @@ def test_requests_that_are_given_up_leave_the_batch_and_the_others_draw_the_same
 
 def test_progress_is_counted_in_tokens(engine: Engine) -> None:
     before = engine.num_generated
-    found = finish(engine, prompts_of_many_lengths(4, min_tokens=5, max_tokens=5))
+    generations = finish(engine, prompts_of_many_lengths(4, min_tokens=5, max_tokens=5))
 
-    assert engine.num_generated - before == sum(len(g.tokens) for g in found.values()) == 20
+    assert engine.num_generated - before == sum(len(g.tokens) for g in generations.values()) == 20
 
 
 def test_more_requests_than_fit_at_once_are_served_in_turn(engine: Engine, lm: Any) -> None:

@@ -1,4 +1,4 @@
-"""Environments in processes of their own: what dies, hangs or raises is replaced, and others go on."""
+"""Environments in separate processes: dead, hanging or raising ones are replaced, others continue."""
 
 import os
 import time
@@ -38,16 +38,16 @@ def play(settings: Moody, leases: Sequence[Lease]) -> tuple[list[Rollout], Episo
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
     episodes = Episodes(settings, environments, engine, RolloutSettings())  # type: ignore[arg-type]
     episodes.admit(leases)
-    found: list[Rollout] = []
+    rollouts: list[Rollout] = []
     times: list[float] = []
     started = time.monotonic()
-    while len(found) < len(leases) and time.monotonic() - started < 90:
+    while len(rollouts) < len(leases) and time.monotonic() - started < 90:
         requests, finished = episodes.advance(engine_is_idle=True)
-        found += finished
+        rollouts += finished
         times += [time.monotonic() - started] * len(finished)
         episodes.on_generations([engine.answer(request) for request in requests])
     environments.close()
-    return found, episodes, times
+    return rollouts, episodes, times
 
 
 def test_killed_hung_and_raising_environments_are_replaced_and_their_episodes_played_again(
@@ -55,26 +55,26 @@ def test_killed_hung_and_raising_environments_are_replaced_and_their_episodes_pl
 ) -> None:
     moods = ("", "dies", "hangs", "raises")
     leases = [lease(i, mood=mood, once=str(tmp_path / f"once{i}")) for i, mood in enumerate(moods)]
-    found, episodes, _ = play(Moody(num_parallel=4, step_timeout_s=5.0), leases)
+    rollouts, episodes, _ = play(Moody(num_parallel=4, step_timeout_s=5.0), leases)
 
-    assert sorted(rollout.lease_id for rollout in found) == [0, 1, 2, 3]
+    assert sorted(rollout.lease_id for rollout in rollouts) == [0, 1, 2, 3]
     assert episodes.num_restarts == 3
-    for rollout in found:  # none has a hole: two turns, both rewarded
+    for rollout in rollouts:  # none has a hole: two turns, both rewarded
         assert rollout.finish_reason is FinishReason.STOP
         assert [turn.reward for turn in rollout.turns] == [0.5, 0.5]
 
 
 def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
-    found, episodes, _ = play(Moody(num_parallel=1, dies_once=str(tmp_path / "once")), [lease(0)])
+    rollouts, episodes, _ = play(Moody(num_parallel=1, dies_once=str(tmp_path / "once")), [lease(0)])
 
-    (rollout,) = found
+    (rollout,) = rollouts
     assert rollout.finish_reason is FinishReason.STOP and episodes.num_restarts == 1
 
 
 def test_what_fails_again_and_again_is_shipped_as_failed_with_the_reason() -> None:
     leases = [lease(0, mood="raises"), lease(1, mood="wrong input"), lease(2)]
-    found, episodes, _ = play(Moody(num_parallel=3, max_attempts=2), leases)
-    raising, wrong, good = sorted(found, key=lambda rollout: rollout.lease_id)
+    rollouts, episodes, _ = play(Moody(num_parallel=3, max_attempts=2), leases)
+    raising, wrong, good = sorted(rollouts, key=lambda rollout: rollout.lease_id)
 
     assert raising.finish_reason is wrong.finish_reason is FinishReason.FAILED
     assert raising.turns == wrong.turns == ()
@@ -103,7 +103,7 @@ def test_a_stopped_process_is_ended(tmp_path: Path) -> None:
     ((_, reply),) = _receive(environments)
 
     assert str(reply.error) == (  # type: ignore[attr-defined]
-        "step() did not answer for 1 s; environment.step_timeout_s= allows for more"
+        "step() did not answer for 1 s; raise environment.step_timeout_s"
     )
     deadline = time.monotonic() + 5
     while _lives(pid) and time.monotonic() < deadline:

@@ -74,7 +74,7 @@ def settings_of(words: str) -> RunSettings:
 
 def test_the_pages_show_what_is_tested_here() -> None:
     assert sorted(MODULES) == ["my_guess", "my_lake", "my_partner"]
-    assert len(COMMANDS) == 7
+    assert len(COMMANDS) == 8
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -85,14 +85,19 @@ def test_every_command_is_a_valid_run(command: list[str]) -> None:
 def test_options_and_their_defaults_are_those_of_the_classes() -> None:
     from rollout_workers.environments.base import EnvironmentSettings
     from rollout_workers.environments.gymnasium_text import GymnasiumText
+    from rollout_workers.environments.open_reward import OpenReward
+    from rollout_workers.environments.openenv import OpenEnv
+    from rollout_workers.tools.calling import CallSettings
 
     named = {name for page in PAGES for name in re.findall(r"`environment\.(\w+)`", page)}
-    fields = {*EnvironmentSettings.model_fields, *GymnasiumText.model_fields, *Dialogue.model_fields}
+    kinds = (EnvironmentSettings, GymnasiumText, Dialogue, OpenEnv)
+    fields = {name for kind in kinds for name in kind.model_fields}
+    fields |= OpenReward.model_fields.keys() - CallSettings.model_fields.keys()
     assert named - fields == set() and fields - named == set()
     for line in PAGES[0].splitlines():
         if (row := re.match(r"(?:\| )?`environment\.(\w+)` \| `?([\w.]+)`? \|", line)) is not None:
             default = (EnvironmentSettings | GymnasiumText).__args__  # type: ignore[attr-defined]
-            field = next(each.model_fields[row[1]] for each in default if row[1] in each.model_fields)
+            field = next(kind.model_fields[row[1]] for kind in default if row[1] in kind.model_fields)
             assert str(field.default).replace("True", "true").removesuffix(".0") in (
                 {"null": "None", "nothing": ""}.get(row[2], row[2]),
             ), line

@@ -87,20 +87,20 @@ def test_the_mask_covers_exactly_the_models_tokens(
         return tuple(draw.randrange(4, len(its)) for _ in range(draw.randint(1, 8)))
 
     engine = WritingEngine(its, window, write)
-    told = Told(
+    script = Told(
         says=tuple(says), header="look go", memory=memory, by_model=tuple(by_model), reply_end=reply_end
     )
-    (rollout,) = play(told, engine, [lease()])
+    (rollout,) = play(script, engine, [lease()])
 
     # requests and answers alternate with those of the model's copy
     is_partners = [i for index in range(len(says)) for i in ([True, False] if index in by_model else [False])]
-    own = [
+    answers = [
         (request, written)
         for request, written, partners in zip(engine.requests, engine.written, is_partners, strict=True)
         if not partners
     ]
-    assert own_tokens(rollout) == [token for _, written in own for token in written]
-    for index, (request, written) in enumerate(own):
+    assert own_tokens(rollout) == [token for _, written in answers for token in written]
+    for index, (request, written) in enumerate(answers):
         assert rollout.context(index) == request.tokens
         assert rollout.turns[index].tokens == written
         assert len(request.tokens) + 8 <= max(window, 10)
@@ -110,9 +110,9 @@ def test_the_mask_covers_exactly_the_models_tokens(
         assert all(turn.fresh for turn in rollout.turns)
 
 
-def plays(told: Told, window: int | None = None, answer: tuple[int, ...] = (6, 7)) -> Any:
+def plays(script: Told, window: int | None = None, answer: tuple[int, ...] = (6, 7)) -> Any:
     engine = WritingEngine(tokenizer("words"), window, lambda request: answer)
-    (rollout,) = play(told, engine, [lease()])
+    (rollout,) = play(script, engine, [lease()])
     return rollout, engine
 
 
@@ -133,14 +133,14 @@ def test_a_growing_sequence_appends_and_never_repeats() -> None:
 
 @pytest.mark.parametrize("memory", [None, 1])
 def test_an_empty_answer_is_closed_as_any_other(memory: int | None) -> None:
-    told = Told(header="door", says=("one", "two"), reply_end="<EOU>", memory=memory)
-    _, engine = plays(told, answer=())
+    script = Told(header="door", says=("one", "two"), reply_end="<EOU>", memory=memory)
+    _, engine = plays(script, answer=())
     assert [text(request.tokens) for request in engine.requests] == ["door one", "door one <EOU> two"]
 
 
 def test_memory_keeps_the_header_the_last_turns_and_forgets_their_hints() -> None:
-    told = Told(header="door", says=("one", "two", "over"), hint=" ? east", memory=1)
-    rollout, engine = plays(told)
+    script = Told(header="door", says=("one", "two", "over"), hint=" ? east", memory=1)
+    rollout, engine = plays(script)
 
     assert [text(request.tokens) for request in engine.requests] == [
         "door one ? east",
@@ -200,10 +200,10 @@ def test_an_episode_that_is_cut_off_leaves_what_the_model_would_have_seen() -> N
 
 
 def test_expert_and_random_play_without_the_engine() -> None:
-    told = Told(says=("one", "two"), actions=("go", "look"), expert="go east")
+    script = Told(says=("one", "two"), actions=("go", "look"), expert="go east")
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
-    (expert,) = play(told, engine, [lease(player="expert")])
-    (chance,) = play(told, engine, [lease(player="random")])
+    (expert,) = play(script, engine, [lease(player="expert")])
+    (chance,) = play(script, engine, [lease(player="random")])
 
     assert engine.requests == []
     assert [turn.text for turn in expert.turns] == ["go east", "go east"]
@@ -214,9 +214,9 @@ def test_expert_and_random_play_without_the_engine() -> None:
 
 
 def test_an_example_turn_is_the_worlds_and_its_reward_the_turns_before() -> None:
-    told = Told(says=("one",) * 8, actions=("east",))
+    script = Told(says=("one",) * 8, actions=("east",))
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
-    (rollout,) = play(told, engine, [lease(example_rate=0.5)])
+    (rollout,) = play(script, engine, [lease(example_rate=0.5)])
 
     assert 1 < len(rollout.turns) < 8
     assert "[east]" in rollout.turns[1].observation_text
@@ -225,16 +225,16 @@ def test_an_example_turn_is_the_worlds_and_its_reward_the_turns_before() -> None
 
 
 def test_return_conditioned_contexts_begin_with_the_return_that_came() -> None:
-    told = Told(header="door", says=("one", "two", "over"), memory=0, target_return=9.0)
+    script = Told(header="door", says=("one", "two", "over"), memory=0, target_return=9.0)
     its = tokenizer("bytes")
     engine = WritingEngine(its, None, lambda request: (30,))
-    (rollout,) = play(told, engine, [lease()])
+    (rollout,) = play(script, engine, [lease()])
 
-    asked = [its.decode(list(request.tokens)) for request in engine.requests]
-    assert all(each.startswith("A play with a return of 9.\ndoor") for each in asked)
+    contexts = [its.decode(list(request.tokens)) for request in engine.requests]
+    assert all(text.startswith("A play with a return of 9.\ndoor") for text in contexts)
     trained = [its.decode(list(turn.observation)) for turn in rollout.turns]
-    assert [each.partition("\n")[0][-2:] for each in trained] == ["3.", "2.", "1."]
-    assert [each.partition("\n")[2] for each in trained] == [each.partition("\n")[2] for each in asked]
+    assert [text.partition("\n")[0][-2:] for text in trained] == ["3.", "2.", "1."]
+    assert [text.partition("\n")[2] for text in trained] == [text.partition("\n")[2] for text in contexts]
 
 
 def test_leases_beyond_the_seats_wait_and_all_come_back() -> None:
@@ -261,18 +261,20 @@ def test_what_an_environment_gets_wrong_fails_its_episode_and_no_other(option: A
 def test_an_experts_answer_that_would_lose_its_end_is_refused() -> None:
     engine = WritingEngine(tokenizer("words"), None, lambda request: (6,))
     (rollout,) = play(Told(expert="go east go east"), engine, [lease(player="expert", max_tokens=4)])
-    assert "has 5 tokens with its end, and rollout.max_tokens=4" in str(rollout.error)
+    assert "has 5 tokens with its end token, but rollout.max_tokens=4; set it to 5 or more" in str(
+        rollout.error
+    )
 
 
 def test_a_longer_return_and_a_long_header_stay_within_the_window() -> None:
-    told = Told(header="door " * 60, says=("one",) * 3, memory=0, target_return=9.0, odd_reward=-1 / 3)
+    script = Told(header="door " * 60, says=("one",) * 3, memory=0, target_return=9.0, odd_reward=-1 / 3)
     engine = WritingEngine(tokenizer("bytes"), 80, lambda request: (30,))
-    (rollout,) = play(told, engine, [lease()])
+    (rollout,) = play(script, engine, [lease()])
     assert all(len(turn.observation) + 8 <= 80 for turn in rollout.turns)
 
 
 def test_a_return_of_nothing_is_not_a_negative_one() -> None:
-    told = Told(header="door", says=("one",) * 2, memory=0, target_return=9.0, odd_reward=-0.0)
+    script = Told(header="door", says=("one",) * 2, memory=0, target_return=9.0, odd_reward=-0.0)
     its = tokenizer("bytes")
-    (rollout,) = play(told, WritingEngine(its, None, lambda request: (30,)), [lease()])
+    (rollout,) = play(script, WritingEngine(its, None, lambda request: (30,)), [lease()])
     assert its.decode(list(rollout.turns[0].observation)).startswith("A play with a return of 0.\n")

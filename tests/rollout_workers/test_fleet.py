@@ -21,22 +21,15 @@ from contracts.weights import Probe, WeightManifest
 from learner.publishing.weight_publisher import publish
 from rollout_workers.engines import ENGINES
 from rollout_workers.engines.base import Generation, Request
-from rollout_workers.fleet import Fleet
+from rollout_workers.fleet.fleet import Fleet
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from tests.rollout_workers.generation import load_lm, perturb, worst_difference
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
 PATIENCE_S = 120.0
 MakeFleet = Callable[..., Fleet]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture
@@ -99,12 +92,12 @@ def lose_patience_with_those_that_start(fleet: Fleet) -> None:
 
 
 def gather(rounds: Iterator[list[Rollout]]) -> list[Rollout]:
-    found: list[Rollout] = []
+    finished: list[Rollout] = []
     deadline = time.monotonic() + PATIENCE_S
     for rollouts in rounds:
-        found += rollouts
-        assert time.monotonic() < deadline, f"only {len(found)} rollouts after {PATIENCE_S:.0f} s"
-    return found
+        finished += rollouts
+        assert time.monotonic() < deadline, f"only {len(finished)} rollouts after {PATIENCE_S:.0f} s"
+    return finished
 
 
 def ids(rollouts: list[Rollout]) -> list[int]:
@@ -128,16 +121,16 @@ def test_every_lease_comes_back_once_and_both_workers_work(
 
     assert len(set(fleet.pids.values())) == 2
     for start in (0, 60):
-        found = gather(fleet.generate(leases(60, start=start)))
-        assert ids(found) == list(range(start, start + 60))
-        assert {version for rollout in found for version in rollout.turns[0].weight_versions} == {3}
+        rollouts = gather(fleet.generate(leases(60, start=start)))
+        assert ids(rollouts) == list(range(start, start + 60))
+        assert {version for rollout in rollouts for version in rollout.turns[0].weight_versions} == {3}
 
 
 def test_leases_wait_while_a_worker_still_owes_an_answer(make_fleet: MakeFleet, notes: list[str]) -> None:
     fleet = make_fleet(worker=SlowToAnswer, num_workers=1, max_concurrent=2, stall_timeout_s=10.0)
-    asked = [lease for n in range(6) for lease in leases(1, num_tokens=1 + 4 * n, start=n)]
+    queue = [lease for n in range(6) for lease in leases(1, num_tokens=1 + 4 * n, start=n)]
 
-    assert ids(gather(fleet.generate(asked))) == list(range(6))
+    assert ids(gather(fleet.generate(queue))) == list(range(6))
     assert not notes
 
 
@@ -152,23 +145,23 @@ def test_a_killed_worker_is_replaced_and_its_leases_are_given_out_again(
     fleet.load_weights(PublishedWeights(manifest, ray.put(arrays)))
     before = dict(fleet.pids)
 
-    asked = leases(24, num_tokens=120)
-    rounds = fleet.generate(asked)
+    queue = leases(24, num_tokens=120)
+    rounds = fleet.generate(queue)
     next(rounds)
     os.kill(before["worker 0"], signal.SIGKILL)
-    found = gather(rounds)
+    rollouts = gather(rounds)
     fleet.wait_until_ready()
     after = gather(fleet.generate(leases(24, start=100)))
 
-    assert ids(found) == list(range(24)) and ids(after) == list(range(100, 124))
+    assert ids(rollouts) == list(range(24)) and ids(after) == list(range(100, 124))
     assert "worker 0" not in fleet.pids and set(fleet.pids) == {"worker 1", "worker 2"}
     assert any("worker 0 died" in note and "leased again" in note for note in notes)
     assert any(f"worker 2 (process {fleet.pids['worker 2']}) is up" in note for note in notes)
-    for rollout in found + after:
+    for rollout in rollouts + after:
         (turn,) = rollout.turns
         assert set(turn.weight_versions) == {9}
     # By these weights, whichever worker wrote them. min_tokens took the end token out of what was drawn from.
-    assert all(len(rollout.turns[0].tokens) == 120 for rollout in found)
+    assert all(len(rollout.turns[0].tokens) == 120 for rollout in rollouts)
     free = [Lease(200 + i, Prompt("p", "a"), (4, 5 + i), i, i, Sampling(max_tokens=10)) for i in range(8)]
     last = {r.lease_id: r for r in gather(fleet.generate(free))}
     requests = [Request(lease.id, lease.tokens, lease.sampling, lease.seed) for lease in free]
@@ -189,9 +182,9 @@ def test_a_silent_worker_is_ended_and_replaced(make_fleet: MakeFleet, notes: lis
     next(rounds)
     os.kill(pid, signal.SIGSTOP)
 
-    found = gather(rounds)
+    rollouts = gather(rounds)
 
-    assert ids(found) == list(range(20))
+    assert ids(rollouts) == list(range(20))
     assert any("worker 1 made no token for" in note for note in notes)
     fleet.wait_until_ready()
     assert set(fleet.pids) == {"worker 0", "worker 2"}
@@ -208,9 +201,9 @@ def test_a_worker_that_falls_silent_between_iterations_does_not_hold_up_the_weig
 
     assert any("worker 0 was waited 5 s for: weights of version 1" in note for note in notes)
     fleet.wait_until_ready()
-    found = gather(fleet.generate(leases(10)))
-    assert ids(found) == list(range(10))
-    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {1}
+    rollouts = gather(fleet.generate(leases(10)))
+    assert ids(rollouts) == list(range(10))
+    assert {v for rollout in rollouts for v in rollout.turns[0].weight_versions} == {1}
 
 
 def test_an_engine_that_fails_while_generating_is_replaced_up_to_the_limit(
@@ -251,9 +244,7 @@ def test_where_one_after_the_other_dies_as_it_starts_the_run_ends(
 ) -> None:
     fleet = make_fleet("DiesAtStart", num_workers=1, ready=False)
 
-    with pytest.raises(
-        WorkerError, match=r"worker 2 died \(\w+\) as it started, like 2 before it\. .*memory"
-    ):
+    with pytest.raises(WorkerError, match=r"worker 2 died \(\w+\) at its start, like 2 before it\. .*memory"):
         fleet.wait_until_ready()
     assert len(notes) == 2
 
@@ -276,9 +267,9 @@ def test_workers_that_are_killed_while_they_load_weights_are_replaced(
     fleet.wait_until_ready()
 
     assert fleet.num_quarantined == 3  # the two of the beginning, and one that was catching up
-    found = gather(fleet.generate(leases(8)))
-    assert ids(found) == list(range(8))
-    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {3}
+    rollouts = gather(fleet.generate(leases(8)))
+    assert ids(rollouts) == list(range(8))
+    assert {v for rollout in rollouts for v in rollout.turns[0].weight_versions} == {3}
 
 
 def test_one_that_is_added_and_killed_while_it_starts_is_replaced(
@@ -313,7 +304,7 @@ def test_an_engine_that_never_starts_is_not_tried_again(make_fleet: MakeFleet, n
 def test_a_start_that_takes_too_long_says_so(make_fleet: MakeFleet) -> None:
     fleet = make_fleet("NeverUp", ready=False, start_timeout_s=0.5)
 
-    with pytest.raises(DeadlineExceeded, match=r"engine of worker \d to start; rollout.start_timeout_s="):
+    with pytest.raises(DeadlineExceeded, match=r"worker \d to start; raise rollout.start_timeout_s"):
         fleet.wait_until_ready()
 
 
@@ -325,7 +316,7 @@ def test_a_lost_worker_that_finds_no_place_again_does_not_end_the_others(
     os.kill(fleet.pids["worker 0"], signal.SIGKILL)
 
     deadline = time.monotonic() + PATIENCE_S
-    while not any("to start; rollout.start_timeout_s=" in note for note in notes):
+    while not any("to start; raise rollout.start_timeout_s" in note for note in notes):
         assert len(gather(fleet.generate(leases(4, num_tokens=2)))) == 4
         assert time.monotonic() < deadline
 
@@ -350,9 +341,9 @@ def test_cancelled_leases_do_not_come_back(make_fleet: MakeFleet) -> None:
     fleet.cancel_all()
 
     started = time.monotonic()
-    found = gather(fleet.generate(leases(4, num_tokens=2, start=50)))
+    rollouts = gather(fleet.generate(leases(4, num_tokens=2, start=50)))
 
-    assert ids(found) == [50, 51, 52, 53]
+    assert ids(rollouts) == [50, 51, 52, 53]
     assert time.monotonic() - started < PATIENCE_S / 2
 
 
@@ -369,10 +360,10 @@ def test_what_was_answered_before_it_was_cancelled_is_not_taken_for_a_lease_of_t
     fleet.load_weights(weights(4))
     fleet.submit(leases(1, num_tokens=1))
 
-    found: list[Rollout] = []
-    while not found:
-        found = fleet.collect()
-    assert found[0].turns[0].weight_versions == (4,)
+    rollouts: list[Rollout] = []
+    while not rollouts:
+        rollouts = fleet.collect()
+    assert rollouts[0].turns[0].weight_versions == (4,)
     time.sleep(0.5)
     assert fleet.collect() == []
 
@@ -420,17 +411,17 @@ def test_workers_that_are_added_have_the_current_weights_before_they_write(
         Lease(i, Prompt("p", "a"), (4 + i % 8, 5 + i // 8), i, i, Sampling(max_tokens=10)) for i in range(24)
     ]
     rounds = fleet.generate(free[:12])
-    found = next(rounds)
+    rollouts = next(rounds)
     fleet.scale(2)
-    found += gather(rounds)
+    rollouts += gather(rounds)
     fleet.wait_until_ready()
-    found += gather(fleet.generate(free[12:]))
+    rollouts += gather(fleet.generate(free[12:]))
 
-    assert ids(found) == list(range(24)) and fleet.num_leased_again == 0
+    assert ids(rollouts) == list(range(24)) and fleet.num_leased_again == 0
     assert fleet.num_up == fleet.num_workers == len(set(fleet.pids.values())) == 2
-    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {9}
+    assert {v for rollout in rollouts for v in rollout.turns[0].weight_versions} == {9}
     requests = [Request(lease.id, lease.tokens, lease.sampling, lease.seed) for lease in free]
-    written = {rollout.lease_id: generation(rollout) for rollout in found}
+    written = {rollout.lease_id: generation(rollout) for rollout in rollouts}
     assert worst_difference(lm, requests, written) < 1e-4
 
 
@@ -446,9 +437,9 @@ def test_those_that_leave_end_what_they_have_begun_and_may_come_back_before(
     assert fleet.num_up == 2
     fleet.scale(1)
     assert fleet.num_up == 1 and fleet.pids == before
-    found = gather(rounds) + gather(fleet.generate(leases(5, start=50)))
+    rollouts = gather(rounds) + gather(fleet.generate(leases(5, start=50)))
 
-    assert ids(found) == [*range(20), *range(50, 55)]
+    assert ids(rollouts) == [*range(20), *range(50, 55)]
     assert fleet.num_leased_again == fleet.num_quarantined == 0
     assert len(fleet.pids) == 1 and any("has left" in note for note in notes)
     (left,) = set(before.values()) - set(fleet.pids.values())
@@ -480,7 +471,7 @@ def test_one_that_is_added_and_can_not_start_costs_nothing(make_fleet: MakeFleet
     fleet.wait_until_ready()
 
     assert fleet.num_workers == fleet.num_up == 1 and fleet.num_quarantined == 0
-    assert any("no such kernel; there stay 1 workers" in note for note in notes)
+    assert any("no such kernel; 1 workers remain" in note for note in notes)
     assert ids(gather(fleet.generate(leases(4)))) == [0, 1, 2, 3]
 
 
@@ -510,9 +501,9 @@ def test_weights_that_come_while_one_catches_up_with_earlier_ones_are_loaded_too
         fleet.collect()
     fleet.load_weights(weights(2))
     fleet.wait_until_ready()
-    found = gather(fleet.generate(leases(20, num_tokens=20)))
+    rollouts = gather(fleet.generate(leases(20, num_tokens=20)))
 
-    assert {v for rollout in found for v in rollout.turns[0].weight_versions} == {2}
+    assert {v for rollout in rollouts for v in rollout.turns[0].weight_versions} == {2}
 
 
 def test_those_who_are_slow_to_sleep_are_waited_for_and_wake_by_themselves(
@@ -557,12 +548,12 @@ def test_a_fleet_of_vllm_sleeps_and_wakes_as_if_it_had_not(
         manifest, arrays = publish(lm, version, "float32")
         published = PublishedWeights(manifest, ray.put(arrays))
         fleet.load_weights(published)
-        awake = {each.lease_id: each.turns[0] for each in gather(fleet.generate(greedy))}
+        awake = {rollout.lease_id: rollout.turns[0] for rollout in gather(fleet.generate(greedy))}
         scores = fleet.logprobs([manifest.probe.tokens])
         fleet.sleep()
         assert fleet.logprobs([manifest.probe.tokens]) == [pytest.approx(scores[0], abs=1e-6)]
         fleet.sleep()
-        slept = {each.lease_id: each.turns[0] for each in gather(fleet.generate(greedy))}
+        slept = {rollout.lease_id: rollout.turns[0] for rollout in gather(fleet.generate(greedy))}
         for id, turn in awake.items():
             assert (slept[id].tokens, slept[id].weight_versions) == (turn.tokens, turn.weight_versions)
             assert slept[id].behavior_logprobs == pytest.approx(turn.behavior_logprobs, abs=1e-5)

@@ -100,11 +100,11 @@ def test_a_prompt_is_one_episode_whoever_plays_it() -> None:
     environment: Any = world()
 
     def seeds(prompt: Prompt) -> set[int]:
-        found = set()
+        observations = set()
         for of_lease in (7, 8, 9):
             environment.reset(prompt, of_lease)
-            found.add(environment._world.unwrapped.seed)
-        return found
+            observations.add(environment._world.unwrapped.seed)
+        return observations
 
     assert seeds(Prompt("p", "", meta={"seed": 4})) == {4}
     assert seeds(Prompt("p", "", meta={"seed": 0})) == {0}
@@ -189,7 +189,7 @@ def test_closing_closes_it() -> None:
         ({"id": "no_games:Maze-v0"}, "environment.id=no_games:Maze-v0: importing no_games failed"),
         ({"class_path": "games.Maze"}, "environment.class_path=games.Maze: a class is written"),
         ({"class_path": f"{WORLDS}:Gues"}, "has no class Gues; did you mean 'Guess'?"),
-        ({"class_path": f"{WORLDS}:NoEnvironment"}, "NoEnvironment is no gymnasium.Env"),
+        ({"class_path": f"{WORLDS}:NoEnvironment"}, "NoEnvironment is not a gymnasium.Env"),
         (
             {"class_path": f"{WORLDS}:Guess", "options": {"over": 3}},
             "Guess: making it with {'over': 3} raised TypeError",

@@ -31,7 +31,8 @@ def generators(*seeds: int) -> dict[int, torch.Generator]:
 
 def uniforms(*seeds: int) -> list[float]:
     return [
-        float(torch.rand((), dtype=torch.float64, generator=each)) for each in generators(*seeds).values()
+        float(torch.rand((), dtype=torch.float64, generator=generator))
+        for generator in generators(*seeds).values()
     ]
 
 
@@ -87,10 +88,10 @@ def test_logits_that_are_no_numbers_are_refused(bad: float) -> None:
 @pytest.mark.parametrize("kind", ["vllm"])
 def test_vllms_engine_draws_so(engine: Engine, lm: Any) -> None:
     prompt = (4, 9, 11)
-    found = finish(engine, [Request(seed, prompt, Sampling(max_tokens=6), seed) for seed in range(20)])
-    for seed, generation in found.items():
-        own = torch.Generator().manual_seed(seed)
+    generations = finish(engine, [Request(seed, prompt, Sampling(max_tokens=6), seed) for seed in range(20)])
+    for seed, generation in generations.items():
+        generator = torch.Generator().manual_seed(seed)
         probabilities_TV = logits_TV(lm, prompt, generation.tokens).softmax(-1)
         for token, probabilities_V in zip(generation.tokens, probabilities_TV, strict=True):
-            uniform_B = torch.rand(1, dtype=torch.float64, generator=own)
+            uniform_B = torch.rand(1, dtype=torch.float64, generator=generator)
             assert draw(probabilities_V[None], uniform_B).tolist() == [token]

@@ -3,8 +3,8 @@
 import pytest
 
 from contracts.rollout import FinishReason, Lease, Prompt, Rollout, Sampling
-from rollout_workers.live_worker import SLOW_S, LiveWorker
-from rollout_workers.places import Place
+from rollout_workers.fleet.live_worker import SLOW_S, LiveWorker
+from rollout_workers.fleet.places import Place
 from rollout_workers.worker import WorkerReport
 
 STALL_S = 10.0
@@ -13,7 +13,7 @@ STALL_S = 10.0
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr("rollout_workers.live_worker.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rollout_workers.fleet.live_worker.time.monotonic", lambda: now[0])
     return now
 
 
@@ -31,8 +31,8 @@ def worker(*leased: int) -> LiveWorker:
     return made
 
 
-def said(found: list[Rollout]) -> list[int]:
-    return [rollout.lease_id for rollout in found]
+def said(rollouts: list[Rollout]) -> list[int]:
+    return [rollout.lease_id for rollout in rollouts]
 
 
 def test_a_rollout_counts_once_and_only_while_it_is_leased(clock: list[float]) -> None:
@@ -80,7 +80,7 @@ def test_one_that_owes_an_answer_is_lost_after_the_time_that_it_was_waited_for(c
     one.owes_an_answer(1.0)
     assert (
         one.why_lost(STALL_S)
-        == "made no token for 11 s, and does not answer; rollout.stall_timeout_s=10 is the limit"
+        == "made no token for 11 s and does not answer; rollout.stall_timeout_s=10 is the limit"
     )
     one.answered(WorkerReport((), 1, 5, 0), STALL_S)
     assert one.why_lost(STALL_S) is None

@@ -73,14 +73,14 @@ def kept_by(logits_V: "np.ndarray[Any, Any]", rule: MaskRule) -> set[int]:
 
 
 def check(
-    policy: Any, mask: Any, rule: MaskRule, requests: list[Request], found: dict[int, Generation]
+    policy: Any, mask: Any, rule: MaskRule, requests: list[Request], generations: dict[int, Generation]
 ) -> int:
     """Every token is allowed, with the log-probability of the renormalised distribution; returns how many
     tokens in all were forbidden.
     """
     forbidden = 0
     for request in requests:
-        generation, sampling = found[request.id], request.sampling
+        generation, sampling = generations[request.id], request.sampling
         rows_TV = logits_TV(policy, request.tokens, generation.tokens).double().numpy()
         mask_TV = logits_TV(mask, request.tokens, generation.tokens).double().numpy()
         for t, token in enumerate(generation.tokens):
@@ -106,11 +106,11 @@ def test_only_allowed_tokens_are_drawn_with_the_logprobs_of_what_is_left_renorma
 ) -> None:
     engine = get_masked(get_engine, name, policy, mask, rule)
     requests = prompts_of_many_lengths(16, masked=True)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
-    forbidden = check(policy, mask, rule, requests, found)
-    assert forbidden > 5 * sum(len(generation.tokens) for generation in found.values())
-    assert worst_difference(policy, requests, found) > 0.1  # without the mask they would be others
+    forbidden = check(policy, mask, rule, requests, generations)
+    assert forbidden > 5 * sum(len(generation.tokens) for generation in generations.values())
+    assert worst_difference(policy, requests, generations) > 0.1  # without the mask they would be others
 
 
 def test_the_warpers_work_on_what_the_mask_leaves(
@@ -129,12 +129,14 @@ def test_an_end_that_comes_too_early_leaves_the_mask_too(
     rule = MaskRule(top_k=1)
     engine = get_masked(get_engine, name, policy, mask, rule)
     requests = prompts_of_many_lengths(32, masked=True, min_tokens=12, max_tokens=14)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
-    check(policy, mask, rule, requests, found)
-    assert min(len(generation.tokens) for generation in found.values()) >= 12
+    check(policy, mask, rule, requests, generations)
+    assert min(len(generation.tokens) for generation in generations.values()) >= 12
     wanted = [
-        int(row.argmax()) for r in requests for row in logits_TV(mask, r.tokens, found[r.id].tokens[:12])
+        int(row.argmax())
+        for r in requests
+        for row in logits_TV(mask, r.tokens, generations[r.id].tokens[:12])
     ]
     assert EOS in wanted  # or nothing was tested
 
@@ -165,14 +167,14 @@ def test_requests_that_are_not_masked_cost_the_mask_model_nothing(
     free = [Request(100 + r.id, r.tokens, r.sampling, r.seed) for r in with_sampling(masked, masked=False)]
     calls: list[int] = []
     hook = engine._mask_lm.register_forward_pre_hook(lambda *_: calls.append(1))
-    found = finish(engine, free)
+    generations = finish(engine, free)
     assert not calls
 
     together = finish(engine, [*masked, *free])  # side by side they are what they are alone
     hook.remove()
     assert calls
     check(policy, mask, NUCLEUS, masked, together)
-    assert {r.id: found[r.id].tokens for r in free} == {r.id: together[r.id].tokens for r in free}
+    assert {r.id: generations[r.id].tokens for r in free} == {r.id: together[r.id].tokens for r in free}
     assert worst_difference(policy, free, together) < TOLERANCE
 
 
@@ -201,5 +203,5 @@ def test_an_engine_without_a_mask_refuses_masked_requests(
 def test_beams_are_not_searched_under_a_mask(get_engine: Callable[..., Engine]) -> None:
     engine = get_engine("transformers", "t5", NUCLEUS)
     sampling = Sampling(max_tokens=4, temperature=0.0, num_beams=2, masked=True)
-    with pytest.raises(InputError, match=r"beam search with 2 beams takes .* no mask .* masked=True"):
+    with pytest.raises(InputError, match=r"beam search with 2 beams needs .* no mask .* masked=True"):
         engine.add(Request(0, (3, 4), sampling, seed=0))

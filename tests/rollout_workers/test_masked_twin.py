@@ -80,10 +80,10 @@ class Twin:
     def logprobs(self, request: Request, tokens: tuple[int, ...]) -> list[float]:
         """The log-probabilities of `tokens` under the policy, masked and renormalised, then warped."""
         logits = without_early_ends(logits_TV(self.policy, request.tokens, tokens), request)
-        found = []
+        logprobs = []
         for row_V, kept, token in zip(logits, self.allowed(request, tokens), tokens, strict=True):
-            found.append(warped(row_V, kept, request.sampling)[token])
-        return found
+            logprobs.append(warped(row_V, kept, request.sampling)[token])
+        return logprobs
 
 
 def without_early_ends(logits_TV: Tensor, request: Request) -> Tensor:
@@ -168,10 +168,10 @@ def masked(count: int, **sampling: Any) -> list[Request]:
     return prompts_of_many_lengths(count, masked=True, **sampling)
 
 
-def check(twin: Twin, requests: list[Request], found: dict[int, Generation]) -> None:
+def check(twin: Twin, requests: list[Request], generations: dict[int, Generation]) -> None:
     """Every token is one that the mask allows, with the log-probability that it has among these."""
     for request in requests:
-        generation = found[request.id]
+        generation = generations[request.id]
         sets = twin.allowed(request, generation.tokens)
         assert all(token in kept for token, kept in zip(generation.tokens, sets, strict=True))
         expected = twin.logprobs(request, generation.tokens)
@@ -187,8 +187,8 @@ def flatten(lm: Any) -> None:
 def drawn(engine: Engine, is_masked: bool = True, draws: int = 300) -> set[int]:
     """The first tokens of many draws: of a flat policy, in all likelihood each that can be drawn."""
     sampling = Sampling(max_tokens=1, masked=is_masked)
-    found = finish(engine, [Request(seed, PROMPT, sampling, seed) for seed in range(draws)])
-    return {generation.tokens[0] for generation in found.values()}
+    generations = finish(engine, [Request(seed, PROMPT, sampling, seed) for seed in range(draws)])
+    return {generation.tokens[0] for generation in generations.values()}
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -245,21 +245,21 @@ def test_masked_and_unmasked_requests_side_by_side(twin: Twin) -> None:
         replace(request, sampling=Sampling(max_tokens=1 + (7 * request.id) % 20, masked=request.id % 3 != 0))
         for request in prompts_of_many_lengths(48)
     ]
-    found = finish(twin.engine, requests)
+    generations = finish(twin.engine, requests)
 
     free = [request for request in requests if not request.sampling.masked]
-    check(twin, [request for request in requests if request.sampling.masked], found)
-    assert worst_difference(twin.policy, free, found) < TOLERANCE
+    check(twin, [request for request in requests if request.sampling.masked], generations)
+    assert worst_difference(twin.policy, free, generations) < TOLERANCE
     outside = [
         token not in kept
         for request in free
         for token, kept in zip(
-            found[request.id].tokens, twin.allowed(request, found[request.id].tokens), strict=True
+            generations[request.id].tokens, twin.allowed(request, generations[request.id].tokens), strict=True
         )
     ]
     assert sum(outside) > 10
     alone = finish(twin.engine, requests[10:11])[10]
-    assert alone.tokens == found[10].tokens
+    assert alone.tokens == generations[10].tokens
 
 
 @pytest.mark.parametrize(
@@ -269,16 +269,16 @@ def test_masked_and_unmasked_requests_side_by_side(twin: Twin) -> None:
 )
 def test_temperature_top_k_and_top_p_come_behind_the_mask(twin: Twin, sampling: dict[str, Any]) -> None:
     requests = masked(16, **sampling)
-    found = finish(twin.engine, requests)
+    generations = finish(twin.engine, requests)
     if sampling["temperature"] > 0:
-        check(twin, requests, found)
+        check(twin, requests, generations)
         return
     for request in requests:
-        tokens = found[request.id].tokens
+        tokens = generations[request.id].tokens
         rows = logits_TV(twin.policy, request.tokens, tokens)
         for row_V, kept, token in zip(rows, twin.allowed(request, tokens), tokens, strict=True):
             assert token == max(kept, key=lambda token: float(row_V[token]))
-    check(twin, with_sampling(requests, temperature=1.0), found)  # unwarped, as without a mask
+    check(twin, with_sampling(requests, temperature=1.0), generations)  # unwarped, as without a mask
 
 
 def test_a_mask_that_allows_only_the_end_still_lets_min_tokens_be_written(twin: Twin) -> None:
@@ -288,12 +288,12 @@ def test_a_mask_that_allows_only_the_end_still_lets_min_tokens_be_written(twin: 
     assert (at_once.tokens, at_once.behavior_logprobs) == ((EOS,), (0.0,))
 
     requests = masked(12, min_tokens=4)
-    found = finish(twin.engine, requests)
+    generations = finish(twin.engine, requests)
 
-    assert {len(generation.tokens) for generation in found.values()} == {5}
-    assert {generation.tokens[-1] for generation in found.values()} == {EOS}
-    assert {generation.finish_reason for generation in found.values()} == {FinishReason.STOP}
-    check(twin, requests, found)
+    assert {len(generation.tokens) for generation in generations.values()} == {5}
+    assert {generation.tokens[-1] for generation in generations.values()} == {EOS}
+    assert {generation.finish_reason for generation in generations.values()} == {FinishReason.STOP}
+    check(twin, requests, generations)
 
 
 @torch.no_grad()
@@ -326,20 +326,20 @@ def test_the_probe_is_the_policys_own_also_while_masked_requests_go_on(twin: Twi
     requests = masked(8)
     for request in requests:
         twin.engine.add(request)
-    found = {generation.request_id: generation for generation in twin.engine.step()}
+    generations = {generation.request_id: generation for generation in twin.engine.step()}
 
     assert twin.engine.logprobs([probe.tokens]) == [pytest.approx(probe.logprobs, abs=TOLERANCE)]
 
-    check(twin, requests, found | finish(twin.engine))
+    check(twin, requests, generations | finish(twin.engine))
 
 
 def test_every_end_token_ends_a_response_and_counts_for_min_tokens(get_twin: Callable[[str], Twin]) -> None:
     twin = get_twin("qwen2")
-    found = finish(twin.engine, prompts_of_many_lengths(64)).values()
-    stopped = [generation for generation in found if generation.finish_reason is FinishReason.STOP]
+    generations = finish(twin.engine, prompts_of_many_lengths(64)).values()
+    stopped = [generation for generation in generations if generation.finish_reason is FinishReason.STOP]
 
     assert {generation.tokens[-1] for generation in stopped} == {EOS, SECOND_END}
-    for generation in found:
+    for generation in generations:
         assert not {EOS, SECOND_END} & set(generation.tokens[:-1])
 
     requests = prompts_of_many_lengths(64, min_tokens=6)
@@ -359,8 +359,8 @@ def test_versions_are_kept_apart(twin: Twin) -> None:
     assert policy > before[0] and twin.engine.mask_version == before[1]
     twin.sync_mask()
     assert twin.engine.weight_version == policy and twin.engine.mask_version == policy + 1
-    (found,) = finish(twin.engine, masked(1)).values()
-    assert set(found.versions) == {policy}
+    (generation,) = finish(twin.engine, masked(1)).values()
+    assert set(generation.versions) == {policy}
 
 
 def test_what_an_engine_cannot_do_is_refused(twin: Twin, get_engine: Callable[..., Engine]) -> None:

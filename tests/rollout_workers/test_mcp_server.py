@@ -47,25 +47,25 @@ def test_schemas_and_results_are_the_servers(server: McpServer) -> None:
 def test_errors_are_told_and_the_server_lives_on(server: McpServer) -> None:
     server.reset(PROMPT)
     process = server.call("about", {"name": "process"}, 60.0)
-    for name, arguments, told in (
+    for name, arguments, expected in (
         ("fail", {"text": "no"}, "fail"),
         ("add", {"a": "x"}, "valid integer"),
         ("refuse", {}, "Invalid params"),
     ):
-        with pytest.raises(ToolError, match=told):
+        with pytest.raises(ToolError, match=expected):
             server.call(name, arguments, 60.0)
     assert server.call("nothing", {}, 60.0) == ""
     assert server.call("about", {"name": "process"}, 60.0) == process
 
 
 def test_after_a_time_out_or_an_end_the_next_episode_has_a_new_server(server: McpServer) -> None:
-    for name, arguments, seconds, told in (
+    for name, arguments, seconds, message in (
         ("wait", {"seconds": 600}, 0.5, r"no result within 0\.5 s"),
         ("leave", {}, 60.0, "closed"),
     ):
         server.reset(PROMPT)
         process = int(server.call("about", {"name": "process"}, 60.0))
-        with pytest.raises(ToolError, match=told):
+        with pytest.raises(ToolError, match=message):
             server.call(name, arguments, seconds)
         with pytest.raises(ToolError, match="the server of this tool has ended"):
             server.call("add", {"a": 1, "b": 2}, 60.0)
@@ -84,7 +84,7 @@ def test_a_server_that_does_not_start_again_may_do_so_later(tmp_path: Path) -> N
     server = McpServer(f"python {script}", start_s=120)
     with pytest.raises(ToolError, match="closed"):
         server.call("leave", {}, 60.0)
-    with pytest.raises(RuntimeError, match=r"(?s)did not name its tools: .*FileExistsError"):
+    with pytest.raises(RuntimeError, match=r"(?s)did not list its tools: .*FileExistsError"):
         server.reset(PROMPT)
     was_here.unlink()
     server.reset(PROMPT)
@@ -96,10 +96,10 @@ def test_a_server_gets_the_named_variables_alone(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("KEY_OF_A_SERVICE", "abc")
     monkeypatch.setenv("ANOTHER_KEY", "def")
     server = McpServer(COMMAND, ["KEY_OF_A_SERVICE"], start_s=120)
-    told = [server.call("about", {"name": name}, 60.0) for name in ("KEY_OF_A_SERVICE", "ANOTHER_KEY")]
+    texts = [server.call("about", {"name": name}, 60.0) for name in ("KEY_OF_A_SERVICE", "ANOTHER_KEY")]
     process = int(server.call("about", {"name": "process"}, 60.0))
     server.close()
-    assert told == ["abc", "None"] and gone(process)
+    assert texts == ["abc", "None"] and gone(process)
 
 
 def test_a_server_ends_with_a_process_that_is_killed() -> None:
@@ -113,15 +113,15 @@ def test_a_server_ends_with_a_process_that_is_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
-        ("no-such-program x", "there is no program 'no-such-program'"),
-        (f"python {Path(__file__).with_name('no_such_file.py')}", "did not name its tools: .*No such file"),
-        (f"{sys.executable} -c 'print(1)'", "did not name its tools"),
+        ("no-such-program x", "no program is named 'no-such-program'"),
+        (f"python {Path(__file__).with_name('no_such_file.py')}", "did not list its tools: .*No such file"),
+        (f"{sys.executable} -c 'print(1)'", "did not list its tools"),
     ],
 )
-def test_what_is_no_server_is_refused(command: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_is_no_server_is_refused(command: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         McpServer(command, start_s=60)
     with pytest.raises(InputError, match="mcp_variables: NO_SUCH_VARIABLE is not set"):
         McpServer(COMMAND, ["NO_SUCH_VARIABLE"])

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from contracts.weights import Probe, WeightGroup, WeightManifest
-from rollout_workers.engines.weight_transfer import WeightReceiver
+from rollout_workers.weights.weight_transfer import WeightReceiver
 
 pytestmark = pytest.mark.vllm
 GROUP = WeightGroup("nccl", base64.b64encode(bytes(128)).decode(), 2, 60.0)
@@ -75,7 +75,7 @@ def emptied(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_a_group_ends_when_another_is_joined(groups: list[Communicator], emptied: list[bool]) -> None:
     receiver = WeightReceiver(Executor())
     assert [receiver.join(GROUP, 1) for _ in range(3)] == [None] * 3
-    assert [each.is_open for each in groups] == [False, False, True]
+    assert [group.is_open for group in groups] == [False, False, True]
 
 
 def test_a_group_ends_when_a_broadcast_breaks_off(
@@ -89,7 +89,7 @@ def test_a_group_ends_when_a_broadcast_breaks_off(
     receiver = WeightReceiver(Executor())
     receiver.join(GROUP, 1)
     assert receiver.receive(NONE, {}) == "NCCL error: remote process exited"
-    assert [each.is_open for each in groups] == [False]
+    assert [group.is_open for group in groups] == [False]
 
 
 def test_buffers_of_received_weights_are_given_back(groups: list[Communicator], emptied: list[bool]) -> None:

@@ -34,16 +34,16 @@ def as_template(its: Any, talk: list[dict[str, str]]) -> tuple[int, ...]:
 def views(its: Any, history: tuple[str, ...]) -> list[tuple[int, ...]]:
     """The talk as the partner has it, alone and behind an opening of the user's."""
     roles = ("assistant", "user") if len(history) % 2 == 0 else ("user", "assistant")
-    talk = [{"role": roles[place % 2], "content": said} for place, said in enumerate(history)]
-    found = []
+    talk = [{"role": roles[place % 2], "content": utterance} for place, utterance in enumerate(history)]
+    contexts = []
     for messages in (talk, [{"role": "user", "content": "…"}, *talk]):
         try:
-            found.append(
+            contexts.append(
                 tuple(its.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
             )
         except Exception:
-            found.append(())
-    return found
+            contexts.append(())
+    return contexts
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -92,8 +92,8 @@ def test_of_what_it_writes_the_answer_is_heard(written: str, heard: str) -> None
 
 def test_nobody_hears_a_thought() -> None:
     _, layout = texts("default_system")
-    told = ("How are you ?", "<think>Say nothing.</think> Fine.")
-    assert layout.tokens(told, 999) == layout.tokens(("How are you ?", "Fine."), 999)
+    talk = ("How are you ?", "<think>Say nothing.</think> Fine.")
+    assert layout.tokens(talk, 999) == layout.tokens(("How are you ?", "Fine."), 999)
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +104,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Texts that a real engine reads."""
-    found: list[tuple[int, ...]] = []
+    contexts: list[tuple[int, ...]] = []
     add = TransformersEngine.add
 
     def adding(engine: TransformersEngine, request: Any) -> None:
-        found.append(request.tokens)
+        contexts.append(request.tokens)
         add(engine, request)
 
     monkeypatch.setattr(TransformersEngine, "add", adding)
-    return found
+    return contexts
 
 
 def dialogue(model: Path, **chat: Any) -> Dialogue:
@@ -150,12 +150,12 @@ def test_which_partner_reads_by_its_template(
     talk.step(TALK[1])
     its = chat_tokenizer(TEMPLATES["default_system"])
     separator = "" if by_template else " <EOU>"
-    plain = "".join(f" {said}{separator}" for said in TALK).strip()
+    plain = "".join(f" {utterance}{separator}" for utterance in TALK).strip()
     assert read == [views(its, TALK)[0] if reads_so else tuple(its(plain)["input_ids"])]
 
 
 @pytest.mark.parametrize(
-    ("chat", "told"),
+    ("chat", "message"),
     [
         (
             {"template": "tokenizer"},
@@ -163,21 +163,21 @@ def test_which_partner_reads_by_its_template(
         ),
         (
             {"system": "Hi."},
-            r"partner_options.chat.system is for a chat template, and this partner reads plain",
+            r"partner_options.chat.system is for a chat template, but this partner reads plain",
         ),
     ],
 )
 def test_a_template_that_is_not_there_is_told_before_the_start(
-    model: Path, tmp_path: Path, chat: dict[str, str], told: str
+    model: Path, tmp_path: Path, chat: dict[str, str], message: str
 ) -> None:
     from learner.settings import ModelSettings
     from rollout_workers.settings import RolloutSettings
     from services.models.files import read_model
-    from services.preflight.checks.environment_checks import check_environment
+    from services.training.preflight.checks.environment_checks import check_environment
 
     bare = make_chat_model(tmp_path / "bare", None)
     files = read_model(ModelSettings(path=str(model)))
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         check_environment(dialogue(bare, **chat), "dialogue", RolloutSettings(), str(model), files)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         build(FrozenPartner, {"model": str(bare), "chat": chat}, "").load("<EOU>")

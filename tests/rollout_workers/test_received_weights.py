@@ -13,7 +13,7 @@ from contracts.weights import ChangedElements
 from learner.publishing.last_published import LastPublished
 from learner.publishing.weight_publisher import arrays_of, publish
 from rollout_workers.engines.base import Engine
-from rollout_workers.received_weights import ReceivedWeights, block_of
+from rollout_workers.weights.received_weights import ReceivedWeights, block_of
 from tests.rollout_workers.conftest import versions
 from tests.rollout_workers.generation import (
     CausalName,
@@ -34,7 +34,7 @@ TOUCHED: dict[CausalName, tuple[str, ...]] = {
 def nudge(lm: Any, names: tuple[str, ...]) -> None:
     """Change every fifth element of the parameters that bear one of these names."""
     for name, parameter in lm.named_parameters():
-        if any(each in name for each in names):
+        if any(part in name for part in names):
             parameter.view(-1)[::5] += 0.3
 
 
@@ -44,7 +44,7 @@ def test_an_engine_that_gets_changes_writes_as_one_that_gets_all(
 ) -> None:
     engine, lm = get_engine(kind, name), load_lm(models[name])
     last, received = LastPublished(), ReceivedWeights()
-    asked = prompts_of_many_lengths(12, max_tokens=16, temperature=0.0)
+    requests = prompts_of_many_lengths(12, max_tokens=16, temperature=0.0)
 
     def push() -> set[str]:
         manifest, sent = publish(lm, next(versions), "float32", last=last)
@@ -52,15 +52,15 @@ def test_an_engine_that_gets_changes_writes_as_one_that_gets_all(
         engine.load_weights(manifest, taken)
         (scored,) = engine.logprobs([manifest.probe.tokens])
         assert scored == pytest.approx(manifest.probe.logprobs, abs=1e-4)
-        return {block_of(each) for each in taken}
+        return {block_of(name) for name in taken}
 
     everything = push()
-    before = finish(engine, asked)
+    before = finish(engine, requests)
     nudge(lm, TOUCHED[name])
     assert len(push()) == 3 < len(everything)
-    got = finish(engine, asked)
+    got = finish(engine, requests)
     load(engine, lm, next(versions))
-    expected = finish(engine, asked)
+    expected = finish(engine, requests)
     assert {id: (one.tokens, one.behavior_logprobs) for id, one in got.items()} == {
         id: (one.tokens, one.behavior_logprobs) for id, one in expected.items()
     }
@@ -75,16 +75,16 @@ def test_a_mask_that_comes_whole_and_a_policy_of_which_the_changes_come(
         load_lm(models["llama"]),
     )
     last, received = LastPublished(), ReceivedWeights()
-    asked = prompts_of_many_lengths(8, max_tokens=12, temperature=0.0, masked=True)
+    requests = prompts_of_many_lengths(8, max_tokens=12, temperature=0.0, masked=True)
     for change in (None, "layers.1"):
         if change:
             nudge(lm, (change,))
         manifest, sent = publish(lm, next(versions), "float32", next(versions), last=last)
         engine.load_weights(manifest, received.take(manifest, sent))
     engine.load_mask(manifest, arrays_of(lm, "float32"))
-    got = finish(engine, asked)
+    got = finish(engine, requests)
     load(engine, lm, next(versions))
-    expected = finish(engine, asked)
+    expected = finish(engine, requests)
     assert [one.behavior_logprobs for one in got.values()] == [
         one.behavior_logprobs for one in expected.values()
     ]

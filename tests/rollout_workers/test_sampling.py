@@ -54,8 +54,8 @@ def test_tokens_are_forbidden_in_the_marked_rows_only() -> None:
     logits_BV = forbid_(LOGITS_BV.repeat(2, 1), [True, False], (0, 3))
     sampling = Sampling(max_tokens=1)
 
-    found = warp(logits_BV, sampling)
-    assert [[round(p, 4) for p in row] for row in found.tolist()] == [[0, 0.6, 0.4, 0], [0.4, 0.3, 0.2, 0.1]]
+    warped = warp(logits_BV, sampling)
+    assert [[round(p, 4) for p in row] for row in warped.tolist()] == [[0, 0.6, 0.4, 0], [0.4, 0.3, 0.2, 0.1]]
 
 
 @given(

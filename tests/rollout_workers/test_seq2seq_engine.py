@@ -46,17 +46,17 @@ def lm(name: Seq2Seq, models: dict[str, Path]) -> Any:
 @pytest.fixture
 def engine(name: Seq2Seq, lm: Any, get_engine: Callable[..., Engine]) -> Engine:
     """Idle, with the weights of `lm`."""
-    found = get_engine("transformers", name)
-    load(found, lm, found.weight_version + 1)
-    return found
+    engine = get_engine("transformers", name)
+    load(engine, lm, engine.weight_version + 1)
+    return engine
 
 
 def test_logprobs_are_those_of_a_pass_without_padding_or_cache(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(24, max_tokens=40)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
-    assert worst_difference(lm, requests, found) < TOLERANCE
-    lengths = {len(generation.tokens) for generation in found.values()}
+    assert worst_difference(lm, requests, generations) < TOLERANCE
+    lengths = {len(generation.tokens) for generation in generations.values()}
     assert len(lengths) > 6  # rows left the batch at many steps
 
 
@@ -67,9 +67,14 @@ def test_new_weights_count_from_when_they_are_loaded(engine: Engine, lm: Any, na
     assert worst_difference(old, requests, finish(engine, requests)) < TOLERANCE
 
     load(engine, lm, before + 1)
-    found = finish(engine, requests)
-    assert worst_difference(lm, requests, found) < TOLERANCE < 0.05 < worst_difference(old, requests, found)
-    assert {version for generation in found.values() for version in generation.versions} == {before + 1}
+    generations = finish(engine, requests)
+    assert (
+        worst_difference(lm, requests, generations)
+        < TOLERANCE
+        < 0.05
+        < worst_difference(old, requests, generations)
+    )
+    assert {version for generation in generations.values() for version in generation.versions} == {before + 1}
 
 
 def test_an_answer_does_not_depend_on_who_is_generated_beside_it(engine: Engine) -> None:
@@ -87,26 +92,26 @@ def test_an_answer_does_not_depend_on_who_is_generated_beside_it(engine: Engine)
 
 def test_temperature_zero_writes_what_generate_writes(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(12, temperature=0.0, max_tokens=25)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
-    assert [found[r.id].tokens for r in requests] == generated_by_transformers(lm, requests)
-    assert worst_difference(lm, requests, found) < TOLERANCE
+    assert [generations[r.id].tokens for r in requests] == generated_by_transformers(lm, requests)
+    assert worst_difference(lm, requests, generations) < TOLERANCE
 
 
 def test_no_end_before_min_tokens_and_the_logprobs_know(engine: Engine, lm: Any) -> None:
     requests = prompts_of_many_lengths(48, min_tokens=10, max_tokens=15)
     free = finish(engine, with_sampling(requests, min_tokens=0))
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
     assert min(len(generation.tokens) for generation in free.values()) < 10  # or nothing was tested
-    assert min(len(generation.tokens) for generation in found.values()) >= 10
-    assert worst_difference(lm, requests, found) < TOLERANCE
+    assert min(len(generation.tokens) for generation in generations.values()) >= 10
+    assert worst_difference(lm, requests, generations) < TOLERANCE
 
 
 def test_the_start_token_is_not_part_of_the_answer_and_ends_nothing(engine: Engine, lm: Any) -> None:
-    found = finish(engine, prompts_of_many_lengths(48, max_tokens=60)).values()
+    generations = finish(engine, prompts_of_many_lengths(48, max_tokens=60)).values()
 
-    stopped = [generation for generation in found if generation.finish_reason is FinishReason.STOP]
+    stopped = [generation for generation in generations if generation.finish_reason is FinishReason.STOP]
     assert len(stopped) > 12
     for generation in stopped:
         assert generation.tokens.index(EOS) == len(generation.tokens) - 1
@@ -117,22 +122,22 @@ def test_the_start_token_is_not_part_of_the_answer_and_ends_nothing(engine: Engi
 
 def test_a_stop_string_ends_the_answer(engine: Engine) -> None:
     requests = prompts_of_many_lengths(64, max_tokens=12)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
     # An answer that writes some word for the first time in the middle.
     request, word, length = next(
         (r, word, i + 1)
         for r in requests
-        if min(found[r.id].tokens) > 2  # words only
-        for i, word in enumerate(found[r.id].text.split())
-        if 3 <= i < 10 and word not in found[r.id].text.split()[:i]
+        if min(generations[r.id].tokens) > 2  # words only
+        for i, word in enumerate(generations[r.id].text.split())
+        if 3 <= i < 10 and word not in generations[r.id].text.split()[:i]
     )
 
     (stopping,) = with_sampling([request], stop=("zz", word))
     cut = finish(engine, [stopping])[request.id]
 
     assert cut.finish_reason is FinishReason.STOP
-    assert cut.tokens == found[request.id].tokens[:length]
-    assert cut.text.split() == found[request.id].text.split()[: length - 1]
+    assert cut.tokens == generations[request.id].tokens[:length]
+    assert cut.text.split() == generations[request.id].text.split()[: length - 1]
 
 
 def test_new_weights_in_the_middle_of_an_answer_are_marked(engine: Engine, lm: Any) -> None:
@@ -144,10 +149,10 @@ def test_new_weights_in_the_middle_of_an_answer_are_marked(engine: Engine, lm: A
         engine.step()
     perturb(lm, seed=3)
     load(engine, lm, first + 1)
-    found = finish(engine)
+    generations = finish(engine)
 
-    assert {generation.versions for generation in found.values()} == {(first,) * 3 + (first + 1,) * 5}
-    assert worst_difference(lm, requests, found) > 0.01  # the first three tokens are the old weights'
+    assert {generation.versions for generation in generations.values()} == {(first,) * 3 + (first + 1,) * 5}
+    assert worst_difference(lm, requests, generations) > 0.01  # the first three tokens are the old weights'
 
 
 def test_the_probe_is_prompt_and_response(engine: Engine, lm: Any) -> None:
@@ -160,10 +165,10 @@ def test_the_probe_is_prompt_and_response(engine: Engine, lm: Any) -> None:
 def test_each_prompt_is_encoded_once_and_each_token_decoded_once(engine: Engine) -> None:
     requests = prompts_of_many_lengths(30, max_tokens=30)
     with counted_rows(engine) as rows:
-        found = finish(engine, requests)
+        generations = finish(engine, requests)
 
     assert rows["encoder"] == 30
-    assert rows["decoder"] == sum(len(generation.tokens) for generation in found.values())
+    assert rows["decoder"] == sum(len(generation.tokens) for generation in generations.values())
 
 
 @contextmanager
@@ -223,22 +228,22 @@ def test_of_the_models_generation_settings_only_the_end_tokens_count(tmp_path: P
     engine = TransformersEngine(str(tmp_path), str(tmp_path), None, SETTINGS)
 
     requests = prompts_of_many_lengths(40)
-    found = finish(engine, requests)
-    assert worst_difference(lm, requests, found) < TOLERANCE
-    written = {token for generation in found.values() for token in generation.tokens}
-    assert {5, 6, 8, 9} <= written and len({g.tokens[0] for g in found.values()}) > 2
-    ends = [g.tokens[-1] for g in found.values() if g.finish_reason is FinishReason.STOP]
+    generations = finish(engine, requests)
+    assert worst_difference(lm, requests, generations) < TOLERANCE
+    written = {token for generation in generations.values() for token in generation.tokens}
+    assert {5, 6, 8, 9} <= written and len({g.tokens[0] for g in generations.values()}) > 2
+    ends = [g.tokens[-1] for g in generations.values() if g.finish_reason is FinishReason.STOP]
     assert set(ends) == {1, 4} and len(ends) >= 12
-    assert all(not {1, 4} & set(generation.tokens[:-1]) for generation in found.values())
+    assert all(not {1, 4} & set(generation.tokens[:-1]) for generation in generations.values())
 
 
 def test_prompt_and_answer_have_a_window_each(models: dict[str, Path]) -> None:
     folder = str(models["bart"])
     engine = TransformersEngine(folder, folder, 12, SETTINGS)
     request = Request(0, tuple(range(3, 15)), Sampling(max_tokens=40, min_tokens=40), seed=1)
-    found = finish(engine, [request])[0]
+    generation = finish(engine, [request])[0]
 
-    assert len(found.tokens) == 12 and found.finish_reason is FinishReason.LENGTH
+    assert len(generation.tokens) == 12 and generation.finish_reason is FinishReason.LENGTH
     with pytest.raises(InputError, match=r"prompt of 13 tokens .* window of 12.*max_prompt_tokens"):
         engine.add(replace(request, tokens=(*request.tokens, 3)))
 
@@ -248,11 +253,11 @@ def test_long_answers_are_right_to_the_last_token(engine: Engine, lm: Any, longe
     """BART's end with its window; T5's positions are relative, and it has none."""
     requests = prompts_of_many_lengths(8, min_tokens=100, max_tokens=WINDOW + 9)
     requests[:1] = with_sampling(requests[:1], min_tokens=WINDOW + 9)
-    found = finish(engine, requests)
+    generations = finish(engine, requests)
 
-    assert len(found[0].tokens) == longest
-    assert min(len(generation.tokens) for generation in found.values()) < longest
-    assert worst_difference(lm, requests, found) < TOLERANCE
+    assert len(generations[0].tokens) == longest
+    assert min(len(generation.tokens) for generation in generations.values()) < longest
+    assert worst_difference(lm, requests, generations) < TOLERANCE
 
 
 def test_a_model_without_a_start_token_is_refused(tmp_path: Path) -> None:

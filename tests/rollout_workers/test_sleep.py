@@ -47,9 +47,9 @@ def test_texts_and_logprobs_are_those_of_an_engine_that_did_not_sleep(engine: En
     engine.sleep()
     greedy_after = finish(engine, greedy)
 
-    for found, expected in ((after, before), (greedy_after, greedy_before)):
-        assert {id: each.tokens for id, each in found.items()} == {
-            id: each.tokens for id, each in expected.items()
+    for generations, expected in ((after, before), (greedy_after, greedy_before)):
+        assert {id: generation.tokens for id, generation in generations.items()} == {
+            id: generation.tokens for id, generation in expected.items()
         }
     assert worst_difference(lm, [*requests], after) < TOLERANCE
 

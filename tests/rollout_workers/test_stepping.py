@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rollout_workers.engines.choice import stepping
-from rollout_workers.engines.engine_arguments import RUNNER
+from rollout_workers.engines.choice import stepping, users_runner
+from rollout_workers.engines.engine_arguments import RUNNER, prepare_environment
 from rollout_workers.settings import RolloutSettings
 
 OLD, NEW, AHEAD = (False, False), (True, False), (True, True)
@@ -30,16 +30,30 @@ TABLE: list[tuple[dict[str, Any], dict[str, bool], str | None, tuple[bool, bool]
 ]
 
 
-@pytest.mark.parametrize(("given", "engine", "asked", "expected", "why"), TABLE)
+@pytest.mark.parametrize(("options", "engine", "runner", "expected", "why"), TABLE)
 def test_the_newer_runner_serves_plain_synchronous_runs_on_a_gpu(
-    given: dict[str, Any],
+    options: dict[str, Any],
     engine: dict[str, bool],
-    asked: str | None,
+    runner: str | None,
     expected: tuple[bool, bool],
     why: str,
 ) -> None:
     traits = {"on_gpu": True, "has_mask": False, "serves_adapter": False, **engine}
-    environment = {} if asked is None else {RUNNER: asked}
-    found = stepping(RolloutSettings(**given), **traits, environment=environment)
-    assert (found.is_newer, found.runs_ahead) == expected
-    assert why in found.in_words
+    steps = stepping(RolloutSettings(**options), **traits, runner=runner)
+    assert (steps.is_newer, steps.runs_ahead) == expected
+    assert why in steps.in_words
+
+
+def test_what_an_engine_writes_is_not_the_users_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment: dict[str, str] = {}
+    monkeypatch.setattr("os.environ", environment)
+    users_runner.cache_clear()
+    try:
+        assert users_runner() is None
+        prepare_environment()
+        assert environment[RUNNER] == "0"
+        assert users_runner() is None
+        users_runner.cache_clear()
+        assert users_runner() == "0"  # as a user's own value
+    finally:
+        users_runner.cache_clear()

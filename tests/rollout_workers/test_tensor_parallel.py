@@ -16,7 +16,7 @@ from learner.algorithms.ppo import PPO
 from learner.publishing.weight_publisher import publish
 from learner.publishing.weight_sender import WeightSender
 from rollout_workers.engines.base import Request
-from rollout_workers.fleet import Fleet
+from rollout_workers.fleet.fleet import Fleet
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from tests.learner.tiny import make_learner
@@ -53,10 +53,12 @@ def generate(fleet: Fleet, lm: Any) -> float:
         Lease(id, Prompt(f"p/{id}", "a b"), (4 + id % 10, 5), group=id, seed=id, sampling=sampling)
         for id in range(12)
     ]
-    found = {rollout.lease_id: generation(rollout) for some in fleet.generate(leases) for rollout in some}
+    generations = {
+        rollout.lease_id: generation(rollout) for some in fleet.generate(leases) for rollout in some
+    }
     requests = [Request(lease.id, lease.tokens, lease.sampling, lease.seed) for lease in leases]
-    assert found.keys() == {lease.id for lease in leases}
-    return worst_difference(lm, requests, found)
+    assert generations.keys() == {lease.id for lease in leases}
+    return worst_difference(lm, requests, generations)
 
 
 def test_it_is_the_models_distribution_after_each_push_and_a_lost_half_is_a_lost_worker(
@@ -93,13 +95,13 @@ def test_a_broadcast_reaches_both_halves_as_arrays_do(fleet: Fleet, models: dict
         perturb(learner.pair.lm, seed)
         fleet.load_weights(broadcast.published())
         assert broadcast.group is not None and broadcast.group.size == 3
-    found = fleet.logprobs(texts)
+    logprobs = fleet.logprobs(texts)
     assert generate(fleet, learner.pair.lm) < 1e-4
 
     perturb(learner.pair.lm, 3)
     manifest, arrays = publish(learner.pair.lm, 1, "float32")
     fleet.load_weights(PublishedWeights(manifest, {name: array.copy() for name, array in arrays.items()}))
-    assert fleet.logprobs(texts) != found
+    assert fleet.logprobs(texts) != logprobs
     fleet.load_weights(broadcast.whole())
-    assert fleet.logprobs(texts) == found
+    assert fleet.logprobs(texts) == logprobs
     assert fleet.num_quarantined == 0

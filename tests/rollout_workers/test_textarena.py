@@ -84,17 +84,17 @@ def test_a_board_is_an_observation_and_a_puzzle_is_solved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"name": "GuessTheNumbr-v0"}, "has no game of this name; did you mean 'GuessTheNumber-v0'?"),
         ({"options": {"over": 3}}, "making it with {'over': 3} raised TypeError"),
         ({"name": "Nim-v0"}, "beginning it for one player raised AssertionError: The number of players"),
     ],
 )
-def test_what_can_not_be_played_is_refused_at_the_door(options: dict[str, Any], said: str) -> None:
+def test_what_can_not_be_played_is_refused_at_the_door(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         settings(**options).check()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_game_for_one_passes() -> None:

@@ -211,7 +211,7 @@ def test_an_episode_is_the_same_in_another_process(game: Path) -> None:
         "print(play(environment, Path(sys.argv[1]), sys.argv[2:], seed=7))"
     )
     commands = ["look", "take toadstool", "nonsense", "open chest", "go east"]
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program, str(game), *commands],
         env={**os.environ, "PYTHONHASHSEED": "123"},
         capture_output=True,
@@ -220,7 +220,7 @@ def test_an_episode_is_the_same_in_another_process(game: Path) -> None:
     ).stdout
     here = TextWorld(hints="shuffled", hints_cap=3).make()
     play(here, game, ["go east", "eat toadstool"], seed=1)  # an episode before leaves nothing behind
-    assert said.strip() == str(play(here, game, commands, seed=7))
+    assert process.strip() == str(play(here, game, commands, seed=7))
 
 
 # ---- bad input ----
@@ -264,8 +264,8 @@ def _other_json(story: Path) -> None:
         (_cut_short, "damaged"),
         (_one_byte_changed, "damaged"),
         (_no_game, "damaged"),
-        (_bad_json, "is no JSON"),
-        (_other_json, "is not what TextWorld writes"),
+        (_bad_json, "is not JSON"),
+        (_other_json, "is not a TextWorld game's description"),
     ],
 )
 def test_a_bad_game_is_refused_in_words(
@@ -296,7 +296,7 @@ def test_without_the_library_it_says_what_to_install(game: Path, monkeypatch: py
 
 def test_settings_do_not_need_the_library() -> None:
     program = (
-        "import sys, rollout_workers.environments.textworld, services.tasks.textworld\n"
+        "import sys, rollout_workers.environments.textworld, services.data.tasks.textworld\n"
         "assert 'textworld' not in sys.modules and 'jericho' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

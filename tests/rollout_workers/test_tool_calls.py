@@ -47,18 +47,18 @@ calls = st.lists(st.builds(Call, names, st.dictionaries(texts, values, max_size=
 def test_what_is_written_is_found_again(wanted: list[Call], before: str) -> None:
     """Whatever arguments hold: marks of calls and of thoughts, quotes, lines."""
     thoughts = any("think>" in json.dumps(call.arguments) + call.name for call in wanted)
-    found = hermes(before + written(wanted))
+    parsed = hermes(before + written(wanted))
     if not thoughts:  # a mark of thoughts in an argument would hide what stands before it
-        assert list(found.calls) == wanted
-        assert found.content == before
+        assert list(parsed.calls) == wanted
+        assert parsed.content == before
 
 
 @given(texts)
 def test_any_text_is_parsed_and_travels(text: str) -> None:
-    found = hermes(text)
-    assert of_text(as_text(found)) == found
+    parsed = hermes(text)
+    assert of_text(as_text(parsed)) == parsed
     if OPENS not in text:
-        assert found == Parsed(text.strip())
+        assert parsed == Parsed(text.strip())
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,18 @@ def test_calls_by_hand(text: str, wanted: tuple[Call, ...]) -> None:
         (f'{OPENS}{{"name": "add", "arguments": [1]}}{CLOSES}', "no JSON object"),
         (f'{OPENS}{{"name": "add", "arguments": "x"}}{CLOSES}', "arguments are no JSON"),
         (f'{OPENS}{{"name": "add", "arguments": {{"a": NaN}}}}{CLOSES}', "NaN is no number"),
+        (f'{OPENS}{{"name": "add", "arguments": {{"a": 1e999}}}}{CLOSES}', "a number that is too large"),
+        (f'{OPENS}{{"name": "add", "arguments": {{"a": "\\ud800"}}}}{CLOSES}', "half of a surrogate pair"),
+        (f'{OPENS}{{"name": "\\ud800", "arguments": {{}}}}{CLOSES}', "half of a surrogate pair"),
         (f"{OPENS}{'[' * 100_000}{CLOSES}", "nested too deeply"),
         *((f"{OPENS}{deep(count)}{CLOSES}", "nested too deeply") for count in (64, 500, 900, 970, 980, 990)),
         (f'{OPENS}{{"name": "add", "arguments": {json.dumps(deep(500))}}}{CLOSES}', "nested too deeply"),
     ],
 )
 def test_a_malformed_call_says_why_and_costs_no_other(text: str, why: str) -> None:
-    found = hermes(f"{text}{OPENS}{CALL}{CLOSES}")
-    first, second = found.calls
-    assert of_text(as_text(found)) == found
+    parsed = hermes(f"{text}{OPENS}{CALL}{CLOSES}")
+    first, second = parsed.calls
+    assert of_text(as_text(parsed)) == parsed
     assert isinstance(first, Malformed) and why in first.why and len(first.text) <= 80
     assert second == Call("add", {"a": 1})
 
@@ -135,7 +138,7 @@ def test_another_form_is_read_by_vllms_parser(tokenizer: Any) -> None:
 @pytest.mark.vllm
 def test_a_parser_that_needs_other_marks_is_refused() -> None:
     pytest.importorskip("vllm.tool_parsers")
-    with pytest.raises(InputError, match=r"llama3_json is not for this model: .*<\|python_tag\|>"):
+    with pytest.raises(InputError, match=r"llama3_json does not fit this model: .*<\|python_tag\|>"):
         parser_of("llama3_json", chat_tokenizer(None))
 
 
@@ -143,6 +146,6 @@ def test_a_parser_that_needs_other_marks_is_refused() -> None:
 def test_an_unknown_parser_is_refused_with_the_nearest_name(tokenizer: Any) -> None:
     pytest.importorskip("vllm.tool_parsers")
     with pytest.raises(
-        InputError, match="tool_parser=llama3json: there is no such parser; did you mean 'llama"
+        InputError, match="tool_parser=llama3json: no parser has this name; did you mean 'llama"
     ):
         parser_of("llama3json", tokenizer)

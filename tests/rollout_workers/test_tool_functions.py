@@ -91,7 +91,7 @@ class Counter:
 
 def test_schemas_are_transformers_own() -> None:
     tools = FunctionTools([f"{HERE}:weather", "calculator"])
-    from services.tools.calculator import calculator
+    from services.data.tools.calculator import calculator
 
     assert tools.schemas == (get_json_schema(weather), get_json_schema(calculator))
     assert tools.schemas[0]["function"]["parameters"] == {  # by hand
@@ -160,19 +160,19 @@ def test_a_classs_methods_share_an_object_and_an_episode_begins_afresh() -> None
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ("calculater", "did you mean 'calculator'"),
         (f"{HERE}:wether", "has no function or class 'wether'"),
         ("no_such_module:tool", "importing no_such_module failed"),
         (f"{HERE}:bare", "bare has no schema .* expected type hints for all arguments"),
         ({"name": f"{HERE}:weather", "city": "Rome"}, r"takes no options; got \['city'\]"),
-        ({"name": f"{HERE}:Counter", "strat": 3}, "making it raised TypeError"),
+        ({"name": f"{HERE}:Counter", "strat": 3}, "its constructor raised TypeError"),
         ({"name": "search", "folder": "no/such/folder"}, "has no file that ends in .md, .txt"),
     ],
 )
-def test_a_wrong_entry_is_refused(entry: Any, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_a_wrong_entry_is_refused(entry: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         FunctionTools([entry])
 
 

@@ -59,14 +59,16 @@ def test_the_server_serves() -> None:
 
 
 def test_options_and_their_defaults_are_those_of_the_class() -> None:
-    own = {name for name in Tools.model_fields if name not in EnvironmentSettings.model_fields}
+    of_tools = {name for name in Tools.model_fields if name not in EnvironmentSettings.model_fields}
     rows = re.findall(r"^(`environment\.\w+`(?:, `environment\.\w+`)*) \| ([^|]+) \|", PAGE, re.MULTILINE)
-    told = {}
+    written_defaults = {}
     for names, defaults in rows:
         for name, default in zip(re.findall(r"\.(\w+)", names), defaults.split(", "), strict=True):
-            told[name] = default.strip("`")
-    assert own - told.keys() == set() and told.keys() - own == {"max_turns"}
-    for name, default in told.items():
-        found = Tools.model_fields[name].get_default(call_default_factory=True)
-        assert default == {"()": "[]", "None": "null"}.get(str(found), str(found).removesuffix(".0")), name
+            written_defaults[name] = default.strip("`")
+    assert of_tools - written_defaults.keys() == set() and written_defaults.keys() - of_tools == {"max_turns"}
+    for name, default in written_defaults.items():
+        real_default = Tools.model_fields[name].get_default(call_default_factory=True)
+        assert default == {"()": "[]", "None": "null"}.get(
+            str(real_default), str(real_default).removesuffix(".0")
+        ), name
     assert {name for name in TOOLS} == set(re.findall(r"^`(\w+)` \| \w+ ", PAGE, re.MULTILINE))

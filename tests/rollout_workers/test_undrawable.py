@@ -29,7 +29,7 @@ def test_a_row_that_overflows_fails_alone(drawing: Engine) -> None:
     for request in requests:
         penalty = OVERFLOWS if request.id in bad else 1.0
         drawing.add(replace(request, sampling=replace(request.sampling, repetition_penalty=penalty)))
-    found: dict[int, Generation] = {}
+    generations: dict[int, Generation] = {}
     failed: set[int] = set()
     while drawing.num_unfinished:
         try:
@@ -37,10 +37,10 @@ def test_a_row_that_overflows_fails_alone(drawing: Engine) -> None:
         except Undrawable as error:
             failed |= set(error.failed)
             finished = list(error.finished)
-        found |= {generation.request_id: generation for generation in finished}
+        generations |= {generation.request_id: generation for generation in finished}
     assert failed == bad
-    assert found.keys() == alone.keys() - bad
-    for number, generation in found.items():
+    assert generations.keys() == alone.keys() - bad
+    for number, generation in generations.items():
         assert generation.tokens == alone[number].tokens
         assert generation.behavior_logprobs == pytest.approx(alone[number].behavior_logprobs, abs=1e-4)
 

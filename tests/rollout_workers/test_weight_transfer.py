@@ -23,8 +23,8 @@ from learner.distributed.rendezvous import MeetingPoint
 from learner.publishing import weight_links
 from learner.publishing.weight_publisher import as_array, wire_tensors
 from learner.publishing.weight_sender import WeightSender
-from rollout_workers.engines.reloading import reload_model
-from rollout_workers.engines.weight_transfer import init_info, update_info
+from rollout_workers.weights.reloading import reload_model
+from rollout_workers.weights.weight_transfer import init_info, update_info
 from tests.learner.tiny import make_learner
 from tests.rollout_workers.conftest import versions
 from tests.rollout_workers.generation import (
@@ -46,12 +46,12 @@ PATIENCE_S = 60.0
 @contextmanager
 def beside(act: Callable[[], Any]) -> Iterator[list[Any]]:
     """Run `act` in a thread beside the block; the list has its result when the block has ended."""
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(act()))
+    outcomes: list[Any] = []
+    thread = threading.Thread(target=lambda: outcomes.append(act()))
     thread.start()
-    yield found
+    yield outcomes
     thread.join(PATIENCE_S * 2)
-    assert found, "it raised, or has not ended"
+    assert outcomes, "it raised, or has not ended"
 
 
 def sender_of(model: Path, seed: int) -> WeightSender:
@@ -81,8 +81,10 @@ def push(sender: WeightSender, engine: Any) -> WeightManifest:
 def written(engine: Any) -> Any:
     """Scores of texts, and what is generated: equal only where the weights are equal to the bit."""
     texts = [tuple(3 + (5 * i + 7 * k) % 20 for k in range(2 + 9 * i)) for i in range(4)]
-    found = finish(engine, prompts_of_many_lengths(12, max_tokens=8))
-    return engine.logprobs(texts), [(found[id].tokens, found[id].behavior_logprobs) for id in sorted(found)]
+    generations = finish(engine, prompts_of_many_lengths(12, max_tokens=8))
+    return engine.logprobs(texts), [
+        (generations[id].tokens, generations[id].behavior_logprobs) for id in sorted(generations)
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,7 +118,7 @@ def test_one_buffer_on_a_shared_gpu_equals_a_push_of_arrays_to_the_bit(
     monkeypatch.setattr(weight_links, "_new_buffer", lambda size: torch.full((size,), 255, dtype=torch.uint8))
     monkeypatch.setattr(weight_links, "_exported", lambda flat: {"GPU-a": flat})
     monkeypatch.setattr(torch.cuda, "ipc_collect", lambda: None)
-    monkeypatch.setattr("rollout_workers.engines.own_transfers.opened", lambda handles, _: handles["GPU-a"])
+    monkeypatch.setattr("rollout_workers.weights.own_transfers.opened", lambda handles, _: handles["GPU-a"])
     engine, sender = get_engine("vllm", name), sender_of(models[name], seed=8)
     engine._receiver._executor.driver_worker.worker.weight_transfer_engine = None  # of another transport
     assert sender.join(WeightGroup("ipc", "", 2, PATIENCE_S)) is None
@@ -243,9 +245,9 @@ def test_a_reload_has_vllms_config_at_hand(
     engine, seen = get_engine("vllm", "llama"), list[Any]()
     inner = type(engine._model).load_weights
 
-    def load_weights(model: Any, given: Any) -> Any:
+    def load_weights(model: Any, weights: Any) -> Any:
         seen.append(get_current_vllm_config_or_none())
-        return inner(model, given)
+        return inner(model, weights)
 
     monkeypatch.setattr(type(engine._model), "load_weights", load_weights)
     tensors = {name: p.detach().clone() for name, p in load_lm(models["llama"]).named_parameters()}
@@ -283,9 +285,9 @@ def test_vllms_functions_are_called_as_this_version_has_them() -> None:
     # The weights that are sent, as vLLM's engines read them.
     some = WeightManifest(1, {"a": "bfloat16"}, 4, Probe((), (), 0.1), shapes={"a": (2,)})
     uid = base64.b64encode(bytes(128)).decode()
-    told = nccl_common.NCCLWeightTransferInitInfo(**init_info(WeightGroup("nccl", uid, 3, 60.0), 2))
-    assert (told.rank_offset, told.world_size, told.packed) == (2, 3, True)
-    assert told.packed_buffer_size_bytes == producer["buffer_size_bytes"].default
-    assert told.packed_num_buffers == producer["num_buffers"].default
+    info = nccl_common.NCCLWeightTransferInitInfo(**init_info(WeightGroup("nccl", uid, 3, 60.0), 2))
+    assert (info.rank_offset, info.world_size, info.packed) == (2, 3, True)
+    assert info.packed_buffer_size_bytes == producer["buffer_size_bytes"].default
+    assert info.packed_num_buffers == producer["num_buffers"].default
     assert nccl_engine.NCCLWeightTransferUpdateInfo(**update_info(some)).shapes == [[2]]
     assert init_info(WeightGroup("ipc", "", 2, 60.0), 1) == {}

@@ -1,4 +1,4 @@
-"""The worker's loop: what goes in while the engine steps, and what comes out when."""
+"""The worker's loop: its inputs while the engine steps, and its outputs."""
 
 import time
 from collections.abc import Iterable
@@ -29,11 +29,11 @@ def lease(id: int, num_tokens: int, tokens: tuple[int, ...] = (4, 5)) -> Lease:
 
 
 def gather(worker: RolloutWorker, count: int) -> list[Rollout]:
-    found: list[Rollout] = []
+    rollouts: list[Rollout] = []
     deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count and time.monotonic() < deadline:
-        found += worker.poll(0.5).rollouts
-    return found
+    while len(rollouts) < count and time.monotonic() < deadline:
+        rollouts += worker.poll(0.5).rollouts
+    return rollouts
 
 
 def ids(rollouts: Iterable[Rollout]) -> list[int]:

@@ -21,5 +21,5 @@ def test_other_special_tokens_go() -> None:
 def test_the_channels_of_gpt_oss_stay() -> None:
     template = "{{ '<|channel|><|message|><|start|><|end|><|return|>' }}"
     thought = "<|channel|>analysis<|message|>2 + 2<|end|><|start|>assistant"
-    said = "<|channel|>final<|message|>4"
-    assert written(template, f"{thought}{said}<|return|>") == thought + said
+    text = "<|channel|>final<|message|>4"
+    assert written(template, f"{thought}{text}<|return|>") == thought + text

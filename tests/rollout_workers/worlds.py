@@ -1,4 +1,4 @@
-"""Environments that misbehave: each does what its prompt says."""
+"""Environments that misbehave as their prompts say."""
 
 import os
 import signal

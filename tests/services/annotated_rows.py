@@ -11,8 +11,8 @@ from typing import ClassVar
 from contracts.rollout import Prompt
 from contracts.scores import Sample
 from contracts.settings import Settings
-from services.tasks.base import Split
-from services.tasks.responses import ResponseRow
+from services.data.tasks.base import Split
+from services.data.tasks.responses import ResponseRow
 
 DIES_AFTER = "LEDGER_DIES_AFTER"  # rows; in the environment, so that the settings stay the same
 

@@ -18,14 +18,13 @@ from contracts.components import find
 from contracts.settings import Settings
 from learner.algorithms import ALGORITHMS
 from learner.algorithms.classes import algorithm_class
-from reward_servers.metrics import METRICS
-from reward_servers.rewards import REWARDS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.settings import Part, ServerSettings
 from rollout_workers.environments import ENVIRONMENTS
 from services.config.compose import choices_of
 from services.config.data_settings import DataSettings
 from services.config.settings import RunSettings
-from services.tasks import TASKS
+from services.data.tasks import TASKS
 
 TABLES: Mapping[str, Mapping[str, str]] = {
     "algorithm": ALGORITHMS,
@@ -108,11 +107,11 @@ def _once_in(draw: DrawFn, times: int) -> bool:
 
 
 def _task(files: Files) -> SearchStrategy[list[str]]:
-    own = [f"task.data_files={files.prompts}"]
-    prompts = ["task=prompts", *own, "task.references_column=references", "reward=length"]
+    data_files = [f"task.data_files={files.prompts}"]
+    prompts = ["task=prompts", *data_files, "task.references_column=references", "reward=length"]
     made = st.sampled_from(["increasing_numbers", "dates", "dummy"]).map(lambda name: [f"task={name}"])
     reading = [name for name in TASKS if "data_files" in find("task", name, TASKS).model_fields]
-    with_files = st.sampled_from(reading).map(lambda name: [f"task={name}", *own])
+    with_files = st.sampled_from(reading).map(lambda name: [f"task={name}", *data_files])
     named = st.sampled_from(sorted(TASKS)).map(lambda name: [f"task={name}"])
     return st.one_of(st.just(prompts), st.just(prompts), made, made, made, named, with_files)
 
@@ -163,21 +162,21 @@ def _options(chosen: Mapping[str, str]) -> SearchStrategy[str]:
 
 @cache
 def _run_options() -> dict[str, SearchStrategy[str]]:
-    found: dict[str, SearchStrategy[str]] = {}
+    options: dict[str, SearchStrategy[str]] = {}
     for name, field in RunSettings.model_fields.items():
         if name not in COMPONENTS and name != "output_dir":
-            found |= _of_field(name, field)
-    found.pop("model.path")
+            options |= _of_field(name, field)
+    options.pop("model.path")
     servers = options_of(ServerSettings, "reward_servers.default.")
-    return found | servers | options_of(DataSettings, "data.")
+    return options | servers | options_of(DataSettings, "data.")
 
 
 def options_of(kind: Any, prefix: str) -> dict[str, SearchStrategy[str]]:
     """Each option of a settings class by its dotted key, with values that its type and bounds allow."""
-    found: dict[str, SearchStrategy[str]] = {}
+    options: dict[str, SearchStrategy[str]] = {}
     for name, field in getattr(kind, "model_fields", {}).items():
-        found |= _of_field(prefix + name, field)
-    return found
+        options |= _of_field(prefix + name, field)
+    return options
 
 
 def _of_field(key: str, field: FieldInfo) -> dict[str, SearchStrategy[str]]:
@@ -186,9 +185,9 @@ def _of_field(key: str, field: FieldInfo) -> dict[str, SearchStrategy[str]]:
         return options_of(kind, f"{key}.")
     bounds = {
         name: value
-        for each in field.metadata
+        for constraint in field.metadata
         for name in ("gt", "ge", "lt", "le")
-        if (value := getattr(each, name, None)) is not None
+        if (value := getattr(constraint, name, None)) is not None
     }
     return {key: values(kind, bounds)}
 
@@ -201,7 +200,7 @@ def values(kind: Any, bounds: Mapping[str, float]) -> SearchStrategy[str]:
     if origin is Annotated:
         return values(get_args(kind)[0], bounds)
     if origin in (Union, types.UnionType):
-        return st.one_of([values(each, bounds) for each in get_args(kind)])
+        return st.one_of([values(member, bounds) for member in get_args(kind)])
     if kind is type(None):
         return st.just("null")
     if kind is bool:
@@ -216,13 +215,13 @@ def values(kind: Any, bounds: Mapping[str, float]) -> SearchStrategy[str]:
 
 
 def _whole_numbers(bounds: Mapping[str, float]) -> list[int]:
-    found = (0, 1, 2, 3, 7, 8, 16, 64, 100, 1000, 1_000_000, 10**12)
-    return [number for number in found if _within(number, bounds)] or [0]
+    candidates = (0, 1, 2, 3, 7, 8, 16, 64, 100, 1000, 1_000_000, 10**12)
+    return [number for number in candidates if _within(number, bounds)] or [0]
 
 
 def _numbers(bounds: Mapping[str, float]) -> list[float]:
-    found = (0.0, 1e-12, 1e-4, 0.25, 0.5, 0.99, 1.0, 1.5, 2.0, 10.0, 1e6, 1e300)
-    return [number for number in found if _within(number, bounds)] or [0.0]
+    candidates = (0.0, 1e-12, 1e-4, 0.25, 0.5, 0.99, 1.0, 1.5, 2.0, 10.0, 1e6, 1e300)
+    return [number for number in candidates if _within(number, bounds)] or [0.0]
 
 
 def _within(number: float, bounds: Mapping[str, float]) -> bool:

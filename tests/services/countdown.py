@@ -41,5 +41,5 @@ class Game:
         pass
 
     def _observation(self, header: str = "") -> Observation:
-        said = str(self._number)
-        return Observation(f"{said} ?", header, actions=("1", "2", "3"), expert=said)
+        number = str(self._number)
+        return Observation(f"{number} ?", header, actions=("1", "2", "3"), expert=number)

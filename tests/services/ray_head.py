@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -10,20 +9,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.free_ports import free_ports
+
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 START_S = 120
 TRIES = 3
 SCREEN = "head.out"
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 @dataclass(frozen=True)
@@ -50,9 +41,9 @@ class RayHead:
             head = cls._begun(variables, token)
             if head._is_up():
                 return head
-            told = head.screen.read_text()
+            output = head.screen.read_text()
             head.stop()
-        raise AssertionError(f"Ray did not start, {TRIES} times:\n{told}")
+        raise AssertionError(f"Ray did not start, {TRIES} times:\n{output}")
 
     def _is_up(self) -> bool:
         deadline = time.monotonic() + START_S

@@ -1,4 +1,4 @@
-"""Files of rows that bring responses, and what must hold of every task that reads such."""
+"""Files of rows with responses, and invariants of every task that reads them."""
 
 import json
 from collections.abc import Sequence
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from contracts.rollout import Prompt
-from services.tasks.base import SPLITS
-from services.tasks.response_task import ResponseTask
-from services.tasks.responses import ResponseRow
+from services.data.tasks.base import SPLITS
+from services.data.tasks.response_task import ResponseTask
+from services.data.tasks.responses import ResponseRow
 
 
 def write(path: Path, rows: Sequence[Any]) -> str:

@@ -43,10 +43,10 @@ class Comparison:
     run: RunSettings
     same: list[tuple[str, Any, Any]] = field(default_factory=list)
     different: list[tuple[str, Any, Any]] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)
+    read_keys: set[str] = field(default_factory=set)
 
-    def said(self, key: str, default: Any = None) -> Any:
-        self.asked.add(key)
+    def published(self, key: str, default: Any = None) -> Any:
+        self.read_keys.add(key)
         value: Any = self.says
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -58,147 +58,152 @@ class Comparison:
         self, key: str, here: Any, default: Any = None, change: Callable[[Any], Any] = lambda v: v
     ) -> None:
         """Compare what `key` says, or RL4LMs' default, with the setting here."""
-        said = change(self.said(key, default))
-        (self.same if said == here else self.different).append((key, said, here))
+        there = change(self.published(key, default))
+        (self.same if there == here else self.different).append((key, there, here))
 
     @property
     def left(self) -> set[str]:
         """Return the file's keys that nothing was compared with."""
         lists = ("train_evaluation.metrics", "reward_fn")
         keys = {key for key in flatten(self.says) if not key.startswith(lists)}
-        return keys - self.asked - NOT_COMPARED.keys() - {"datapool.args"}
+        return keys - self.read_keys - NOT_COMPARED.keys() - {"datapool.args"}
 
 
 def compare(name: str, says: Mapping[str, Any], run: RunSettings) -> Comparison:
     """Compare one file, as YAML gives it, with a run."""
-    found = Comparison(name, says, run)
+    comparison = Comparison(name, says, run)
     is_supervised = says["alg"]["id"] == "supervised"
-    (_supervised if is_supervised else _on_policy)(found)
-    found.equal("alg.id", run.algorithm_name)
-    found.equal("datapool.id", run.task_name, change=lambda pool: TASKS.get(pool, pool))
+    (_supervised if is_supervised else _on_policy)(comparison)
+    comparison.equal("alg.id", run.algorithm_name)
+    comparison.equal("datapool.id", run.task_name, change=lambda pool: TASKS.get(pool, pool))
     for option in says["datapool"].get("args") or {}:
-        found.equal(f"datapool.args.{option}", getattr(run.task, option))
+        comparison.equal(f"datapool.args.{option}", getattr(run.task, option))
     if says["datapool"]["id"] == "commongen":
-        found.equal("one reference", run.task.references == "target", True)
-    found.equal("tokenizer.model_name", run.model.tokenizer or run.model.path)
+        comparison.equal("one reference", run.task.references == "target", True)
+    comparison.equal("tokenizer.model_name", run.model.tokenizer or run.model.path)
     wanted, got = metrics_of(says["train_evaluation"]["metrics"], run)
-    (found.same if wanted == got else found.different).append(("train_evaluation.metrics", wanted, got))
-    found.equal("every held-out prompt", run.evaluation.num_prompts)
-    return found
+    (comparison.same if wanted == got else comparison.different).append(
+        ("train_evaluation.metrics", wanted, got)
+    )
+    comparison.equal("every held-out prompt", run.evaluation.num_prompts)
+    return comparison
 
 
-def _on_policy(found: Comparison) -> None:
-    run, algorithm, longest = found.run, found.run.algorithm, found.run.rollout.max_tokens
-    found.equal("alg.policy.args.model_name", run.model.path)
-    found.equal("a model for values", run.model.value_trunk, "separate")
-    _in_float32(found)
+def _on_policy(comparison: Comparison) -> None:
+    run, algorithm, longest = comparison.run, comparison.run.algorithm, comparison.run.rollout.max_tokens
+    comparison.equal("alg.policy.args.model_name", run.model.path)
+    comparison.equal("a model for values", run.model.value_trunk, "separate")
+    _in_float32(comparison)
     for split in ("train", "validation", "test"):
-        found.equal("env.args.max_prompt_length", run.prompt_limit(split).max_tokens)
-    found.equal("env.args.prompt_truncation_side", run.prompt_limit("train").side, "left")
-    found.equal("alg.policy.args.prompt_truncation_side", run.prompt_limit("validation").side, "left")
-    found.equal("alg.policy.args.prompt_truncation_side", run.prompt_limit("test").side, "left")
-    found.said("tokenizer.truncation_side")  # the two above win over it
-    tokens = found.said("env.n_envs") * found.said("alg.args.n_steps")
+        comparison.equal("env.args.max_prompt_length", run.prompt_limit(split).max_tokens)
+    comparison.equal("env.args.prompt_truncation_side", run.prompt_limit("train").side, "left")
+    comparison.equal("alg.policy.args.prompt_truncation_side", run.prompt_limit("validation").side, "left")
+    comparison.equal("alg.policy.args.prompt_truncation_side", run.prompt_limit("test").side, "left")
+    comparison.published("tokenizer.truncation_side")  # the two above win over it
+    tokens = comparison.published("env.n_envs") * comparison.published("alg.args.n_steps")
     prompts = run.rollout.prompts_per_iteration
-    found.equal("env.n_envs × alg.args.n_steps", prompts, tokens, lambda count: ceil(count / longest))
-    _optimisation(found, prompts, longest)
-    masked = "maskable" in found.said("alg.policy.id")
-    found.equal("alg.policy.id: masked", masked and run.algorithm_name == "nlpo", masked)
+    comparison.equal("env.n_envs × alg.args.n_steps", prompts, tokens, lambda count: ceil(count / longest))
+    _optimisation(comparison, prompts, longest)
+    masked = "maskable" in comparison.published("alg.policy.id")
+    comparison.equal("alg.policy.id: masked", masked and run.algorithm_name == "nlpo", masked)
     if masked:
-        found.equal("alg.policy.args.top_mask", algorithm.top_p)
+        comparison.equal("alg.policy.args.top_mask", algorithm.top_p)
         every = algorithm.target_update_iterations
-        found.equal("alg.policy.args.target_update_iterations", every)
-        found.equal("alg.policy.args.min_tokens_to_keep", algorithm.min_tokens_to_keep, 100)
+        comparison.equal("alg.policy.args.target_update_iterations", every)
+        comparison.equal("alg.policy.args.min_tokens_to_keep", algorithm.min_tokens_to_keep, 100)
     rollouts = "alg.policy.args.generation_kwargs"
-    _drawn(found, rollouts, evaluating=False)
-    has_own = found.said("train_evaluation.generation_kwargs") is not None
-    _drawn(found, "train_evaluation.generation_kwargs" if has_own else rollouts, evaluating=True)
-    wanted, got = rewards_of(found.says["reward_fn"], run)
-    (found.same if wanted == got else found.different).append(("reward_fn", wanted, got))
-    found.equal("train_evaluation.n_iters", run.iterations)
-    found.equal("train_evaluation.eval_every", run.evaluate_every)
-    found.equal("train_evaluation.save_every", run.save_every, 20)
+    _drawn(comparison, rollouts, evaluating=False)
+    has_own = comparison.published("train_evaluation.generation_kwargs") is not None
+    _drawn(comparison, "train_evaluation.generation_kwargs" if has_own else rollouts, evaluating=True)
+    wanted, got = rewards_of(comparison.says["reward_fn"], run)
+    (comparison.same if wanted == got else comparison.different).append(("reward_fn", wanted, got))
+    comparison.equal("train_evaluation.n_iters", run.iterations)
+    comparison.equal("train_evaluation.eval_every", run.evaluate_every)
+    comparison.equal("train_evaluation.save_every", run.save_every, 20)
 
 
-def _optimisation(found: Comparison, prompts: int, longest: int) -> None:
+def _optimisation(comparison: Comparison, prompts: int, longest: int) -> None:
     """`alg.args` and `alg.kl_div`, with RL4LMs' defaults."""
-    algorithm, name = found.run.algorithm, found.run.algorithm_name
-    found.equal("alg.args.learning_rate", algorithm.learning_rate)
-    found.equal("alg.args.gamma", algorithm.gamma, 0.99)
-    found.equal("alg.args.gae_lambda", algorithm.gae_lambda, 1.0 if name == "a2c" else 0.95)
-    found.equal("alg.kl_div.coeff", algorithm.kl.coefficient)
-    found.equal("alg.kl_div.target_kl", algorithm.kl.target)
-    found.equal("weight decay", algorithm.optimizer.weight_decay, 1e-6)
-    found.equal("what decays", algorithm.optimizer.decays, "all_but_biases")
-    found.equal("dropout", found.run.model.drops_out(algorithm), False)
+    algorithm, name = comparison.run.algorithm, comparison.run.algorithm_name
+    comparison.equal("alg.args.learning_rate", algorithm.learning_rate)
+    comparison.equal("alg.args.gamma", algorithm.gamma, 0.99)
+    comparison.equal("alg.args.gae_lambda", algorithm.gae_lambda, 1.0 if name == "a2c" else 0.95)
+    comparison.equal("alg.kl_div.coeff", algorithm.kl.coefficient)
+    comparison.equal("alg.kl_div.target_kl", algorithm.kl.target)
+    comparison.equal("weight decay", algorithm.optimizer.weight_decay, 1e-6)
+    comparison.equal("what decays", algorithm.optimizer.decays, "all_but_biases")
+    comparison.equal("dropout", comparison.run.model.drops_out(algorithm), False)
     if name == "trpo":
         return
-    found.equal("alg.args.ent_coef", algorithm.entropy_coef, 0.0)
-    found.equal("alg.args.vf_coef", algorithm.value_coef, 0.5)
-    found.equal("alg.args.max_grad_norm", algorithm.max_grad_norm, 0.5)
+    comparison.equal("alg.args.ent_coef", algorithm.entropy_coef, 0.0)
+    comparison.equal("alg.args.vf_coef", algorithm.value_coef, 0.5)
+    comparison.equal("alg.args.max_grad_norm", algorithm.max_grad_norm, 0.5)
     if name == "a2c":
         return
-    found.equal("alg.args.n_epochs", algorithm.num_epochs)
-    found.equal("alg.args.clip_range", algorithm.clip_range, 0.2)
+    comparison.equal("alg.args.n_epochs", algorithm.num_epochs)
+    comparison.equal("alg.args.clip_range", algorithm.clip_range, 0.2)
     size = algorithm.minibatch_size
-    found.equal("alg.args.batch_size", size, 64, lambda count: min(prompts, ceil(count / longest)))
+    comparison.equal("alg.args.batch_size", size, 64, lambda count: min(prompts, ceil(count / longest)))
 
 
-def _supervised(found: Comparison) -> None:
-    run, algorithm, arguments = found.run, found.run.algorithm, "alg.training_args"
-    is_seq2seq = found.said("alg.model_type") == "seq2seq"
-    found.equal("alg.model_name", run.model.path)
-    _in_float32(found)
+def _supervised(comparison: Comparison) -> None:
+    run, algorithm, arguments = comparison.run, comparison.run.algorithm, "alg.training_args"
+    is_seq2seq = comparison.published("alg.model_type") == "seq2seq"
+    comparison.equal("alg.model_name", run.model.path)
+    _in_float32(comparison)
     for split in ("train", "validation"):
-        found.equal("tokenizer.truncation_side", run.prompt_limit(split).side, "left")
+        comparison.equal("tokenizer.truncation_side", run.prompt_limit(split).side, "left")
     # Training texts end where the tokenizer does: T5's at 512 each, GPT-2's at 1,024 in all.
-    found.equal("longest training prompt", run.prompt_limit("train").max_tokens, 512 if is_seq2seq else None)
-    found.equal("longest reference", run.rollout.max_tokens, 512 if is_seq2seq else 1024)
-    found.equal("tokenizer.max_length", run.prompt_limit("test").max_tokens, 512)
-    found.equal(f"{arguments}.learning_rate", algorithm.learning_rate)
-    found.equal(f"{arguments}.per_device_train_batch_size", algorithm.minibatch_size)
-    found.equal(f"{arguments}.weight_decay", algorithm.optimizer.weight_decay, 0.0)
+    comparison.equal(
+        "longest training prompt", run.prompt_limit("train").max_tokens, 512 if is_seq2seq else None
+    )
+    comparison.equal("longest reference", run.rollout.max_tokens, 512 if is_seq2seq else 1024)
+    comparison.equal("tokenizer.max_length", run.prompt_limit("test").max_tokens, 512)
+    comparison.equal(f"{arguments}.learning_rate", algorithm.learning_rate)
+    comparison.equal(f"{arguments}.per_device_train_batch_size", algorithm.minibatch_size)
+    comparison.equal(f"{arguments}.weight_decay", algorithm.optimizer.weight_decay, 0.0)
     if is_seq2seq and algorithm.optimizer.weight_decay:
-        found.equal("what decays", algorithm.optimizer.decays, "all_but_biases")
-    found.equal("dropout", run.model.drops_out(algorithm), True)
+        comparison.equal("what decays", algorithm.optimizer.decays, "all_but_biases")
+    comparison.equal("dropout", run.model.drops_out(algorithm), True)
     schedule = {"constant_with_warmup": "constant"}  # without warm-up steps there is no warm-up
-    found.equal(
+    comparison.equal(
         f"{arguments}.lr_scheduler_type", run.learner.lr_schedule, change=lambda s: schedule.get(s, s)
     )
     steps = (
-        run.rollout.prompts_per_iteration // found.says["alg"]["training_args"]["per_device_train_batch_size"]
+        run.rollout.prompts_per_iteration
+        // comparison.says["alg"]["training_args"]["per_device_train_batch_size"]
     )
-    found.equal(f"{arguments}.logging_steps", run.evaluate_every * steps)
+    comparison.equal(f"{arguments}.logging_steps", run.evaluate_every * steps)
     rows = {"commongen": 67_389, "daily_dialog": 35_781, "imdb_seq2seq": 10_000, "iwslt2017en_de": 206_112}
     rows |= {"cnn_daily_mail": 287_113, "totto": 120_761}
-    of_pool = rows[found.says["datapool"]["id"]] / run.rollout.prompts_per_iteration
-    found.equal(
+    of_pool = rows[comparison.says["datapool"]["id"]] / run.rollout.prompts_per_iteration
+    comparison.equal(
         f"{arguments}.num_train_epochs", run.iterations, change=lambda epochs: round(epochs * of_pool)
     )
-    _drawn(found, "alg.generation_kwargs", evaluating=True)
+    _drawn(comparison, "alg.generation_kwargs", evaluating=True)
 
 
-def _in_float32(found: Comparison) -> None:
-    found.equal("float32 in the learner", found.run.learner.autocast, "none")
-    found.equal("float32 in the workers", found.run.rollout.dtype, "float32")
+def _in_float32(comparison: Comparison) -> None:
+    comparison.equal("float32 in the learner", comparison.run.learner.autocast, "none")
+    comparison.equal("float32 in the workers", comparison.run.rollout.dtype, "float32")
 
 
-def _drawn(found: Comparison, where: str, *, evaluating: bool) -> None:
+def _drawn(comparison: Comparison, where: str, *, evaluating: bool) -> None:
     """`generation_kwargs`, with Hugging Face's defaults."""
-    sampling = found.run.sampling(evaluating=evaluating)
-    episode = found.said("env.args.max_episode_length")
-    found.equal(f"{where}.max_new_tokens", sampling.max_tokens, episode)
-    found.equal(f"{where}.min_length", sampling.min_tokens, 0)
-    beams = found.said(f"{where}.num_beams", 1)
-    found.equal(f"{where}.num_beams", sampling.num_beams, 1)
-    found.equal(f"{where}.length_penalty", sampling.length_penalty, 1.0)
+    sampling = comparison.run.sampling(evaluating=evaluating)
+    episode = comparison.published("env.args.max_episode_length")
+    comparison.equal(f"{where}.max_new_tokens", sampling.max_tokens, episode)
+    comparison.equal(f"{where}.min_length", sampling.min_tokens, 0)
+    beams = comparison.published(f"{where}.num_beams", 1)
+    comparison.equal(f"{where}.num_beams", sampling.num_beams, 1)
+    comparison.equal(f"{where}.length_penalty", sampling.length_penalty, 1.0)
     # Nothing is drawn from beams here: totto/t5_supervised, which asks for it, is plain beam search.
-    draws = found.said(f"{where}.do_sample", False) and beams == 1
-    found.equal(f"{where}.do_sample", sampling.temperature > 0, change=lambda _: draws)
+    draws = comparison.published(f"{where}.do_sample", False) and beams == 1
+    comparison.equal(f"{where}.do_sample", sampling.temperature > 0, change=lambda _: draws)
     if draws:
-        found.equal(f"{where}.temperature", sampling.temperature, 1.0)
-        found.equal(f"{where}.top_k", sampling.top_k, HIDDEN_TOP_K)
-    found.said(f"{where}.top_k"), found.said(f"{where}.temperature")
+        comparison.equal(f"{where}.temperature", sampling.temperature, 1.0)
+        comparison.equal(f"{where}.top_k", sampling.top_k, HIDDEN_TOP_K)
+    comparison.published(f"{where}.top_k"), comparison.published(f"{where}.temperature")
 
 
 def main(folder: Path | None) -> int:
@@ -210,18 +215,18 @@ def main(folder: Path | None) -> int:
         if name not in there:
             continue
         run = run_of(experiment)
-        found = compare(name, there[name], run)
-        fields, own = as_data(run), as_data(imported_run(experiment, there[name]))
-        differ = [key for key in flatten(fields) if flatten(fields)[key] != flatten(own).get(key)]
-        bad += bool(found.different or found.left or differ)
+        comparison = compare(name, there[name], run)
+        fields, imported = as_data(run), as_data(imported_run(experiment, there[name]))
+        differ = [key for key in flatten(fields) if flatten(fields)[key] != flatten(imported).get(key)]
+        bad += bool(comparison.different or comparison.left or differ)
         print(
-            f"{name:<52} {experiment:<34} fields of the file: {len(found.same):>2} equal, "
-            f"{len(found.different)} different   settings as imported: {len(flatten(fields)):>3}, "
+            f"{name:<52} {experiment:<34} fields of the file: {len(comparison.same):>2} equal, "
+            f"{len(comparison.different)} different   settings as imported: {len(flatten(fields)):>3}, "
             f"{len(differ)} different"
         )
-        for key, said, here in found.different:
-            print(f"    {key}: the file says {said!r}, the experiment has {here!r}")
-        for key in [*sorted(found.left), *differ]:
+        for key, published, here in comparison.different:
+            print(f"    {key}: the file says {published!r}, the experiment has {here!r}")
+        for key in [*sorted(comparison.left), *differ]:
             print(f"    not compared or not as imported: {key}")
     print(f"{sum(name in there for name in PUBLISHED.values())} files, {bad} with differences")
     return 1 if bad else 0

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.components import find
-from reward_servers.metrics import METRICS
-from reward_servers.rewards import REWARDS
+from reward_servers.graders import METRICS, REWARDS
 from reward_servers.settings import Part
 from services.config.settings import RunSettings
 
@@ -31,15 +30,15 @@ def metrics_of(listed: Sequence[Mapping[str, Any]], run: RunSettings) -> tuple[l
             wanted.append(("perplexity", arguments["stride"], meta))
         elif (grader := _metric(name, arguments)) not in wanted:
             wanted.append(grader)
-    asked = [each for each in wanted if each[0] != "perplexity"]
+    graders = [metric for metric in wanted if metric[0] != "perplexity"]
     got: list[Any] = [
-        _only(part, "metric", options) for part, (_, _, options) in zip(run.metrics, asked, strict=False)
+        _only(part, "metric", options) for part, (_, _, options) in zip(run.metrics, graders, strict=False)
     ]
     evaluation = run.evaluation
     if evaluation.perplexity_stride is not None:
         measured = ("perplexity", evaluation.perplexity_stride, evaluation.perplexity_meta)
-        got.insert(next((i for i, each in enumerate(wanted) if each[0] == "perplexity"), 0), measured)
-    return wanted, got + [part.name for part in run.metrics[len(asked) :]]
+        got.insert(next((i for i, metric in enumerate(wanted) if metric[0] == "perplexity"), 0), measured)
+    return wanted, got + [part.name for part in run.metrics[len(graders) :]]
 
 
 def rewards_of(section: Mapping[str, Any], run: RunSettings) -> tuple[list[Grader], list[Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import InputError, LearnerError
-from reward_servers.rewards import REWARDS
+from reward_servers.graders import REWARDS
 from services import cli
 from services.commands.listing import KINDS, blocks
 from tests.progress import without_progress
@@ -64,11 +64,11 @@ def test_the_version() -> None:
 def test_lists_for_programs(kind: str) -> None:
     done = whetstone("list", kind, "--json")
     assert done.code == 0 and done.cpu_s < PROMISED_S
-    found = json.loads(done.out)
-    assert found
-    for block in found:  # what some need besides: Java, a library
+    listed = json.loads(done.out)
+    assert listed
+    for block in listed:  # what some need besides: Java, a library
         assert set(block) - {"requires", "missing"} == {"name", "description", "options"}
-    assert all(block["description"].endswith(".") for block in found)
+    assert all(block["description"].endswith(".") for block in listed)
 
 
 def test_lists_hold_types_bounds_and_defaults() -> None:
@@ -91,8 +91,8 @@ def test_a_list_of_everything_names_it() -> None:
     lines = whetstone("list").out.splitlines()
     assert [line.split()[0] for line in lines] == list(KINDS)
     assert f"rewards       {', '.join(REWARDS)}" in lines
-    found = json.loads(whetstone("list", "--json").out)
-    assert {kind: len(listed) for kind, listed in found.items()} == {
+    lists = json.loads(whetstone("list", "--json").out)
+    assert {kind: len(listed) for kind, listed in lists.items()} == {
         kind: len(blocks(kind)) for kind in KINDS
     }
 
@@ -101,7 +101,7 @@ def test_a_list_of_everything_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["trian"], "whetstone trian: there is no such command. Did you mean 'train'?"),
         (["list", "reward"], "no such kind; did you mean 'rewards'?"),
@@ -112,10 +112,10 @@ def test_a_list_of_everything_names_it() -> None:
         (["train", "-m", "model.path=gpt2", "seed=1"], "no key has several values"),
     ],
 )
-def test_bad_input_gets_one_message_at_once(arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_bad_input_gets_one_message_at_once(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = whetstone(*arguments, cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
-    assert said in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
     assert done.cpu_s < PROMISED_S
     assert list(tmp_path.iterdir()) == []
@@ -140,8 +140,8 @@ def test_an_unexpected_fault_is_one_line_and_a_traceback_in_a_log(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert stopped_by(KeyError("what"), monkeypatch) == 1
     (log,) = tmp_path.iterdir()
-    said = capsys.readouterr().err
-    assert said == f"whetstone list: unexpected KeyError: 'what' (traceback in {log})\n"
+    error = capsys.readouterr().err
+    assert error == f"whetstone list: unexpected KeyError: 'what' (traceback in {log})\n"
     assert "Traceback" in log.read_text()
 
 
@@ -155,8 +155,8 @@ def test_a_known_fault_goes_to_the_runs_own_log(
     finally:
         logging.getLogger().removeHandler(handler)
         handler.close()
-    said = capsys.readouterr().err
-    assert said == f"whetstone list: lost its mind (traceback in {tmp_path / 'log.txt'})\n"
+    error = capsys.readouterr().err
+    assert error == f"whetstone list: lost its mind (traceback in {tmp_path / 'log.txt'})\n"
     assert "Traceback" in (tmp_path / "log.txt").read_text()
 
 

@@ -44,7 +44,7 @@ def address(model: Path) -> Iterator[str]:
 
 def test_the_stock_client_draws_as_it_asks_to(address: str) -> None:
     client = OpenAI(base_url=address, api_key="any")
-    assert [each.id for each in client.models.list()] == ["tiny"]
+    assert [served.id for served in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").id == "tiny"
 
     def said(**options: object) -> str:
@@ -107,7 +107,7 @@ def test_no_tiny_value_ends_the_server(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--host", "0.0.0.0"], "WHETSTONE_TOKEN"),
         (["--token", "short"], "--token"),
@@ -116,9 +116,9 @@ def test_no_tiny_value_ends_the_server(address: str) -> None:
     ],
 )
 def test_what_must_not_be_served_is_refused_before_the_model_is_loaded(
-    model: Path, words: list[str], said: str
+    model: Path, words: list[str], message: str
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         run([str(model), "--engine", "transformers", *words])
 
 

@@ -16,9 +16,9 @@ import pytest
 
 import whetstone
 from services.runs import claim
+from services.runs.tracking.console import open_console
+from services.runs.tracking.run_log import log_to
 from services.terminal.interrupts import Interrupted, StopRequest, give_up, on_interruption
-from services.tracking.console import open_console
-from services.tracking.run_log import log_to
 from whetstone.here import command_here, run_here, why_not_here
 from whetstone.objects import Objects
 
@@ -237,10 +237,10 @@ def test_loops_run_inside_of_a_notebooks_loop() -> None:
 
 
 def test_the_reasons_against_this_process_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    thread = threading.Thread(target=lambda: told.append(why_not_here()))
+    reasons: list[str] = []
+    thread = threading.Thread(target=lambda: reasons.append(why_not_here()))
     thread.start(), thread.join()
-    assert "not the main thread" in told[0]
+    assert "not the main thread" in reasons[0]
 
     monkeypatch.setattr("whetstone.here.are_names_ours", lambda: False)
     assert "names of Whetstone's" in why_not_here()
@@ -251,7 +251,7 @@ def test_a_refused_start_leaves_nothing_and_says_the_same_in_both_processes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": str(number)} for number in range(20)]
-    told = []
+    messages = []
     for in_process in (True, False):
         with pytest.raises(whetstone.InputError, match="nowhere") as caught:
             whetstone.train(
@@ -260,6 +260,6 @@ def test_a_refused_start_leaves_nothing_and_says_the_same_in_both_processes(
                 reward=lambda samples: [1.0 for _ in samples],
                 in_process=in_process,
             )
-        told.append(str(caught.value))
-    assert told[0] == told[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
     assert not any((tmp_path / "runs").glob("*"))

@@ -98,9 +98,9 @@ print(json.dumps([RewardServer(parts(reward)[0]).score(samples) for reward in re
 
 
 def test_what_python_can_call_scores_in_a_process_that_lacks_its_module() -> None:
-    given, kept = [of_main(NOTEBOOK, name) for name in SCORES], Objects()
+    functions, kept = [of_main(NOTEBOOK, name) for name in SCORES], Objects()
     del sys.modules["only_here"]
-    rewards = [configured({"reward": each}, kept)["reward"] for each in given]
+    rewards = [configured({"reward": function}, kept)["reward"] for function in functions]
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE],
         input=pickle.dumps((kept.packed, rewards, SAMPLES)),
@@ -109,8 +109,11 @@ def test_what_python_can_call_scores_in_a_process_that_lacks_its_module() -> Non
     )
     assert done.returncode == 0, done.stderr.decode()
     answers = json.loads(done.stdout)
-    assert {name: [score for score, _ in each] for name, each in zip(SCORES, answers, strict=True)} == SCORES
-    assert all(reason is None for each in answers for _, reason in each)
+    assert {
+        name: [score for score, _ in function_answers]
+        for name, function_answers in zip(SCORES, answers, strict=True)
+    } == SCORES
+    assert all(reason is None for function_answers in answers for _, reason in function_answers)
 
 
 def test_what_a_module_has_goes_by_its_address() -> None:
@@ -134,7 +137,7 @@ def test_weights_options_and_labels_stay_with_their_object() -> None:
     assert parts(mixed["reward"])[1].label == "shortness" == own_name(f"object:{name}")
 
     by_weight = configured({"reward": {shortness(3): 0.5, "length": 1.0}}, Objects())
-    assert [each["weight"] for each in by_weight["reward"]] == [0.5, 1.0]
+    assert [part["weight"] for part in by_weight["reward"]] == [0.5, 1.0]
 
 
 def shortness(k: int) -> Callable[..., list[float]]:
@@ -146,16 +149,16 @@ def shortness(k: int) -> Callable[..., list[float]]:
 
 def test_two_lambdas_have_two_labels() -> None:
     both = [lambda samples: [1.0 for _ in samples], lambda samples: [2.0 for _ in samples]]
-    given = configured({"reward": both}, Objects())["reward"]
-    assert [part.label for part in parts(given)] == ["lambda", "lambda2"]
+    rewards = configured({"reward": both}, Objects())["reward"]
+    assert [part.label for part in parts(rewards)] == ["lambda", "lambda2"]
 
 
 def test_settings_become_a_name_and_the_options_that_were_given() -> None:
     from learner.algorithms.grpo import GRPO
-    from reward_servers.rewards.length import Length
+    from reward_servers.graders.length import Length
 
-    given = configured({"algorithm": GRPO(learning_rate=1e-3), "reward": Length(target=3)}, Objects())
-    assert given == {
+    settings = configured({"algorithm": GRPO(learning_rate=1e-3), "reward": Length(target=3)}, Objects())
+    assert settings == {
         "algorithm": {"name": "grpo", "learning_rate": 1e-3},
         "reward": {"name": "length", "target": 3},
     }
@@ -178,9 +181,9 @@ def test_metrics_may_be_functions_classes_and_objects() -> None:
 
 def test_functions_anywhere_in_the_configuration_have_an_address() -> None:
     kept = Objects()
-    given = configured({"environment__tools": [shortness(1), "calculator"]}, kept)
+    options = configured({"environment__tools": [shortness(1), "calculator"]}, kept)
     (name,) = kept.packed
-    assert given == {"environment__tools": [f"object:{name}", "calculator"]}
+    assert options == {"environment__tools": [f"object:{name}", "calculator"]}
 
 
 def around(held_by_it: Any) -> Any:
@@ -199,7 +202,7 @@ INSIDE = r"`held_by_it` of the function around it"
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: around(open_file()), rf"{INSIDE} \(an open file '.*'\), .*open it inside"),
         (lambda: around(threading.Lock()), rf"{INSIDE} \(a lock\)"),
@@ -210,8 +213,8 @@ INSIDE = r"`held_by_it` of the function around it"
         (lambda: around(around(threading.Lock())), rf"{INSIDE}, in it {INSIDE} \(a lock\)"),
     ],
 )
-def test_what_can_not_travel_is_named_with_its_place(make: Any, told: str) -> None:
-    with pytest.raises(InputError, match=f"^reward `.*` uses {told}"):
+def test_what_can_not_travel_is_named_with_its_place(make: Any, message: str) -> None:
+    with pytest.raises(InputError, match=f"^reward `.*` uses {message}"):
         configured({"reward": make()}, Objects())
 
 
@@ -341,14 +344,19 @@ def test_an_environment_may_be_what_makes_it() -> None:
         def close(self) -> None: ...
 
     for made_by in (Game, lambda: Game(), Game()):
-        given = configured({"environment": made_by}, kept := Objects())["environment"]
-        name = given.pop("name")
+        environment = configured({"environment": made_by}, kept := Objects())["environment"]
+        name = environment.pop("name")
         assert name == f"{Factory.__module__}:{Factory.__name__}"
         with held(kept.packed):
-            assert EnvironmentHost(Factory(**given)).reset(Prompt("p", "who"), 0).text == "who?"
+            assert EnvironmentHost(Factory(**environment)).reset(Prompt("p", "who"), 0).text == "who?"
 
     class Maze(gymnasium.Env):  # type: ignore[type-arg]
         pass
 
-    given = configured({"environment": Maze}, kept := Objects())["environment"]
-    assert given == {"name": "gymnasium_text", "class_path": f"object:{next(iter(kept.packed))}"}
+    environment = configured({"environment": Maze}, kept := Objects())["environment"]
+    assert environment == {"name": "gymnasium_text", "class_path": f"object:{next(iter(kept.packed))}"}
+
+
+def test_an_algorithm_is_no_object_of_a_class_without_settings() -> None:
+    with pytest.raises(InputError, match=r"a class \(algorithm=Mine, not algorithm=Mine\(\)\), or an object"):
+        configured({"algorithm": object()}, Objects())

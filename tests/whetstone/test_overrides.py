@@ -30,9 +30,9 @@ def test_a_value_is_read_back_as_it_was_given(value: Any) -> None:
 def _plain(value: Any) -> Any:
     """Hydra keeps the quotes of texts within a list or a mapping beside them."""
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(element) for key, element in value.items()}
     return getattr(value, "text", value)
 
 
@@ -51,3 +51,18 @@ def test_keys_may_have_their_dots() -> None:
 def test_what_no_configuration_holds_is_refused() -> None:
     with pytest.raises(InputError, match="stop: got <object"):
         words({"stop": object()})
+
+
+class Retire:
+    """A curriculum, for example."""
+
+
+@pytest.mark.parametrize("key", ["curriculum", "rollout__engine", "model__policy"])
+def test_an_object_in_place_of_its_class_is_answered_with_the_class(key: str) -> None:
+    dotted = key.replace("__", r"\.")
+    with pytest.raises(
+        InputError, match=rf"{dotted}: got <.*; expected the class itself, {dotted}=Retire, if"
+    ):
+        words({key: Retire()})
+    with pytest.raises(InputError, match=r"got \{3\}; expected text"):
+        words({key: {3}})

@@ -144,10 +144,10 @@ def test_a_run_is_evaluated_with_its_own_rewards_and_with_others(
         return [math.exp(-len(sample.text.split()) / 10) for sample in samples]
 
     own_variety = {"name": "my_rewards:own_variety", "weight": 0.5}
-    found = whetstone.evaluate(run, split="test", reward=[brevity, own_variety])
+    evaluation = whetstone.evaluate(run, split="test", reward=[brevity, own_variety])
     last = run.evaluations.iloc[-1]
-    assert found.metrics["reward/mean"] == last["reward/mean"]  # the same prompts and seeds
-    assert len(found.samples) == 8
+    assert evaluation.metrics["reward/mean"] == last["reward/mean"]  # the same prompts and seeds
+    assert len(evaluation.samples) == 8
 
     def eights(samples: list[Any]) -> list[float]:
         return [float("8" in sample.text.split()) for sample in samples]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from datasets import Dataset, DatasetDict
 
-from services.tasks.prompts import Prompts
+from services.data.tasks.prompts import Prompts
 from whetstone.errors import InputError
 from whetstone.objects import Objects, configured
 from whetstone.rows import PLACE, placed, write
@@ -24,9 +24,9 @@ ROWS: list[dict[str, Any]] = [
 def made(task: Any, folder: Path) -> Prompts:
     """Return the task of an argument, made of the files that its rows become."""
     kept = Objects()
-    given = configured({"task": task}, kept)["task"]
+    config = configured({"task": task}, kept)["task"]
     write(kept.rows, folder)
-    options = placed(given, folder)
+    options = placed(config, folder)
     assert options.pop("name") == "prompts"
     return Prompts(**options)
 
@@ -43,14 +43,14 @@ def test_prompts_and_references_are_found_in_each_kind_of_rows(task: Any, tmp_pa
     train = made(task, tmp_path).prompts("train")
     assert [prompt.text for prompt in train][:2] == ["0 + 1?", "1 + 1?"]
     assert train[1].references == ("2",)
-    assert len(train) == 16  # of each ten the ninth and the tenth are for validation and test
+    assert len(train) == 16  # the ninth and the tenth of each ten are for validation and test
 
 
 def test_splits_are_kept_apart(tmp_path: Path) -> None:
     splits = {"train": ROWS[:15], "validation": ROWS[15:], "test": ROWS[15:]}
     for task in (splits, DatasetDict({name: Dataset.from_list(rows) for name, rows in splits.items()})):
-        found = made(task, tmp_path)
-        assert [len(found.prompts(split)) for split in ("train", "validation")] == [15, 5]
+        source = made(task, tmp_path)
+        assert [len(source.prompts(split)) for split in ("train", "validation")] == [15, 5]
 
 
 def test_texts_alone_are_prompts(tmp_path: Path) -> None:
@@ -78,15 +78,15 @@ def test_other_rows_are_other_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([{"prompt": object()}], "task: train row 0, column 'prompt': got object; expected text, numbers"),
         (iter([3]), "task: train row 0: got 3; expected a text, or a dict"),
         (iter([]), "task: train has no rows"),
     ],
 )
-def test_what_is_no_row_is_refused_with_its_place(rows: Any, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_what_is_no_row_is_refused_with_its_place(rows: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         configured({"task": rows}, Objects())
 
 

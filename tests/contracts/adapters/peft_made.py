@@ -42,5 +42,5 @@ def make_adapter(
 @torch.no_grad()
 def logprobs(lm: Any) -> torch.Tensor:
     more = {"decoder_input_ids": TEXT} if lm.config.is_encoder_decoder else {}
-    found: torch.Tensor = lm.eval()(input_ids=TEXT, **more).logits.log_softmax(-1)
-    return found
+    logprobs: torch.Tensor = lm.eval()(input_ids=TEXT, **more).logits.log_softmax(-1)
+    return logprobs

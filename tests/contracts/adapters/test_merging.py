@@ -1,4 +1,4 @@
-"""A merged adapter has the log-probabilities of peft's own merge; what does not merge is refused by name."""
+"""A merged adapter has the log-probabilities of peft's merge; unmergeable adapters are refused by name."""
 
 import contextlib
 import json
@@ -72,7 +72,7 @@ def test_a_finished_folder_stays_for_those_who_read_it(
     adapter = make_adapter(tmp_path)
     first = Path(whole_model(str(adapter)))
     inode, merges = first.stat().st_ino, []
-    monkeypatch.setattr(merging, "_merge", lambda *given: merges.append(given))
+    monkeypatch.setattr(merging, "_merge", lambda *arguments: merges.append(arguments))
     away = first.rename(tmp_path / "away")
 
     class Later(contextlib.nullcontext[None]):
@@ -234,6 +234,6 @@ def test_an_adapter_on_the_hub_is_read_from_its_cache(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    found = adapter_at("me/adapter")
-    assert found is not None and found.base == str(tmp_path / "llama")
+    cached = adapter_at("me/adapter")
+    assert cached is not None and cached.base == str(tmp_path / "llama")
     assert adapter_at("me/nothing") is None

@@ -1,4 +1,4 @@
-"""A gateway over a tiny chat model in this process, and what the engine was asked."""
+"""A gateway over a tiny chat model in this process, and a record of the engine's requests."""
 
 import socket
 import time
@@ -40,7 +40,7 @@ class Watched(TransformersEngine):
 
     def step(self) -> list[Generation]:
         finished = super().step()
-        self.drawn |= {each.request_id: each for each in finished}
+        self.drawn |= {generation.request_id: generation for generation in finished}
         return finished
 
 

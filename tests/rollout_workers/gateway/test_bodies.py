@@ -1,4 +1,4 @@
-"""Options of a call: those that are read, and those that are refused rather than left out in silence."""
+"""Options of a call are read or refused, never ignored silently."""
 
 import json
 from typing import Any
@@ -18,9 +18,11 @@ def chat(**options: Any) -> Any:
 
 
 def test_a_call_of_the_stock_client_is_read() -> None:
-    asked = chat(max_completion_tokens=5, stop="\n", n=2, stream=True, stream_options={"include_usage": True})
-    assert (asked.max_tokens, asked.stop, asked.num_choices) == (5, ("\n",), 2)
-    assert asked.streams and asked.streams_usage and asked.is_chat
+    request = chat(
+        max_completion_tokens=5, stop="\n", n=2, stream=True, stream_options={"include_usage": True}
+    )
+    assert (request.max_tokens, request.stop, request.num_choices) == (5, ("\n",), 2)
+    assert request.streams and request.streams_usage and request.is_chat
     assert chat(parallel_tool_calls=False).tools == ()  # of no tool there are no two calls
     assert len(chat(tools=TOOLS, parallel_tool_calls=True).tools) == 1
     assert chat(temperature=1, seed=3).temperature == 1.0
@@ -35,7 +37,7 @@ def test_a_call_of_the_stock_client_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
@@ -64,8 +66,8 @@ def test_a_call_of_the_stock_client_is_read() -> None:
         ({"best_of": 5}, "best_of=5 is not supported here; expected 1"),
     ],
 )
-def test_what_can_not_be_done_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(Refused, match=said) as refused:
+def test_what_can_not_be_done_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message) as refused:
         chat(**options)
     assert refused.value.status == 400
 
@@ -74,7 +76,7 @@ DEEP = "[" * 300 + "]" * 300
 
 
 @pytest.mark.parametrize(
-    ("calls", "said"),
+    ("calls", "message"),
     [
         (5, "message 1: tool_calls: expected a list of calls such as .*, got 5"),
         ({"a": 1}, "expected a list of calls"),
@@ -89,12 +91,12 @@ DEEP = "[" * 300 + "]" * 300
         ([{"name": "add"}], None),
     ],
 )
-def test_calls_of_tools_are_checked(calls: Any, said: str | None) -> None:
+def test_calls_of_tools_are_checked(calls: Any, message: str | None) -> None:
     talk = [{"role": "assistant", "tool_calls": calls}]
-    if said is None:
+    if message is None:
         assert len(chat(messages=talk).messages[0]["tool_calls"]) == 1
         return
-    with pytest.raises(Refused, match=said) as refused:
+    with pytest.raises(Refused, match=message) as refused:
         chat(messages=talk)
     assert refused.value.status == 400
 
@@ -131,8 +133,8 @@ def test_tools_and_texts_are_not_deep_either() -> None:
 def test_half_a_surrogate_pair_is_refused_and_a_whole_one_is_a_letter() -> None:
     with pytest.raises(Refused, match="surrogate"):
         read_chat(rb'{"messages": [{"role": "user", "content": "a \uD83D"}]}')
-    asked = read_chat(rb'{"messages": [{"role": "user", "content": "a \ud83d\ude00"}]}')
-    assert asked.messages[0]["content"] == "a \N{GRINNING FACE}"
+    request = read_chat(rb'{"messages": [{"role": "user", "content": "a \ud83d\ude00"}]}')
+    assert request.messages[0]["content"] == "a \N{GRINNING FACE}"
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,14 @@ def test_an_error_of_the_gateways_own_is_counted_too(served: Served, monkeypatch
 
 def test_calls_at_once_stay_within_the_budget_of_tokens(served: Served) -> None:
     door = served.door(max_tokens=300, token_budget=320)
-    client, found = served.client(door), []
+    client, outcomes = served.client(door), []
 
     def call(number: int) -> None:
         talk: list[Any] = [{"role": "user", "content": f"What is {number} and four?"}]
         try:
-            found.append(client.chat.completions.create(model="any", messages=talk).usage)
+            outcomes.append(client.chat.completions.create(model="any", messages=talk).usage)
         except openai.PermissionDeniedError as error:
-            found.append(error)
+            outcomes.append(error)
 
     callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
     for caller in callers:
@@ -64,8 +64,8 @@ def test_calls_at_once_stay_within_the_budget_of_tokens(served: Served) -> None:
     for caller in callers:
         caller.join(60)
     drawn = [len(call.generation.tokens) for call in door.history.calls]
-    assert len(found) == 4 and 0 < sum(drawn) <= 320
-    refused = [each for each in found if isinstance(each, openai.PermissionDeniedError)]
+    assert len(outcomes) == 4 and 0 < sum(drawn) <= 320
+    refused = [outcome for outcome in outcomes if isinstance(outcome, openai.PermissionDeniedError)]
     assert len(refused) == 4 - len(drawn) and door.is_spent == bool(refused)
     assert sum(drawn) == 320 or not refused
 
@@ -100,8 +100,8 @@ def test_no_more_bodies_are_read_at_once_than_calls_may_be_open(served: Served) 
     until(lambda: door.inside.num == 2)
     with connect(served) as third:
         third.sendall(head("/v1/chat/completions", key, 2**20) + b"{" * 2**16)
-        said = third.recv(4096)
-        assert b"429" in said.splitlines()[0] and b"connection: close" in said.lower()
+        answer = third.recv(4096)
+        assert b"429" in answer.splitlines()[0] and b"connection: close" in answer.lower()
     assert door.num_refused == 1 and door.patience_s <= 30
     client = OpenAI(base_url=served.address, api_key=key, max_retries=0)
     with pytest.raises(openai.RateLimitError, match="max_open_calls"):  # a body of 900 kB reads its refusal

@@ -60,9 +60,9 @@ def test_a_talk_of_the_stock_client_is_one_sequence_of_the_engines_own_tokens(se
     assert [turn.fresh for turn in made.turns] == [True, False, False]
     assert_is_the_engines(made, served)
     # The model that learns gives each token the probability that it was drawn with: the ratio is one.
-    lm, own = load_lm(served.folder), [index for index, mine in enumerate(made.loss_mask) if mine]
-    expected = logprobs_T(lm, made.tokens[:1], made.tokens[1:])[torch.tensor(own) - 1]
-    recorded = torch.tensor([made.behavior_logprobs[index] for index in own])
+    lm, made_places = load_lm(served.folder), [index for index, mine in enumerate(made.loss_mask) if mine]
+    expected = logprobs_T(lm, made.tokens[:1], made.tokens[1:])[torch.tensor(made_places) - 1]
+    recorded = torch.tensor([made.behavior_logprobs[index] for index in made_places])
     assert float((expected - recorded).abs().max()) < 1e-4
 
 
@@ -70,11 +70,11 @@ def test_the_first_context_is_what_the_template_writes(served: Served) -> None:
     door = served.door()
     answer = say(served.client(door), ASK)
     its = served.engine.tokenizer
-    asked = its.apply_chat_template(ASK, add_generation_prompt=True, return_dict=False)
+    context = its.apply_chat_template(ASK, add_generation_prompt=True, return_dict=False)
     (turn,) = rollout_of(door).turns
-    assert turn.observation == tuple(asked) and turn.observation_text == ASK[0]["content"]
+    assert turn.observation == tuple(context) and turn.observation_text == ASK[0]["content"]
     assert answer.choices[0].message.content == turn.text
-    assert answer.usage.prompt_tokens == len(asked)
+    assert answer.usage.prompt_tokens == len(context)
     assert answer.usage.completion_tokens == len(turn.tokens)
 
 
@@ -87,7 +87,7 @@ def test_an_edited_history_begins_a_sequence_and_a_fork_reads_the_recorded_token
     say(client, edited)
     made = rollout_of(door)
 
-    assert [[turn.observation_text for turn in each] for each in made.segments] == [
+    assert [[turn.observation_text for turn in segment] for segment in made.segments] == [
         [ASK[0]["content"], "And then?"],
         ["\n".join([ASK[0]["content"], talk[1].content, "Go back."])],
         ["\n".join([ASK[0]["content"], "seven", "Sure?"])],
@@ -108,7 +108,7 @@ def test_several_choices_are_several_sequences_of_one_context(served: Served) ->
     assert len({choice.message.content for choice in answer.choices}) == 3
     say(client, [*ASK, answer.choices[1].message, *ASK])
     made = rollout_of(door)
-    assert [len(each) for each in made.segments] == [1, 1, 2]
+    assert [len(segment) for segment in made.segments] == [1, 1, 2]
     assert made.segments[2][0].text == answer.choices[1].message.content
     assert_is_the_engines(made, served)
 
@@ -154,9 +154,9 @@ def test_a_call_draws_the_same_in_any_order(served: Served) -> None:
     """Two programs make the same two calls in the other order: the seeds follow what is read."""
     doors = served.door(), served.door()
     one, other = map(served.client, doors)
-    said = [say(one, ASK), say(one, ASK), say(one, [*ASK, *ASK])]
+    replies = [say(one, ASK), say(one, ASK), say(one, [*ASK, *ASK])]
     again = [say(other, [*ASK, *ASK]), say(other, ASK), say(other, ASK)]
-    texts = [[each.choices[0].message.content for each in answers] for answers in (said, again)]
+    texts = [[answer.choices[0].message.content for answer in answers] for answers in (replies, again)]
     assert texts[0] == [*texts[1][1:], texts[1][0]] and texts[0][0] != texts[0][1]
 
 
@@ -165,10 +165,10 @@ def test_the_runs_sampling_holds_and_a_call_may_only_ask_for_less(served: Served
     client = served.client(door)
     say(client, ASK, temperature=0.0, top_p=0.1, seed=5, max_tokens=3, stop=["x"])
     say(client, ASK, max_tokens=500)
-    asked = list(served.engine.asked.values())[-2:]
-    assert [request.sampling.max_tokens for request in asked] == [3, 8]
-    assert asked[0].sampling.stop == ("x",)
-    assert {(each.sampling.temperature, each.sampling.top_p) for each in asked} == {(1.0, 1.0)}
+    requests = list(served.engine.asked.values())[-2:]
+    assert [request.sampling.max_tokens for request in requests] == [3, 8]
+    assert requests[0].sampling.stop == ("x",)
+    assert {(request.sampling.temperature, request.sampling.top_p) for request in requests} == {(1.0, 1.0)}
 
 
 def test_a_key_is_its_leases_alone_and_ends_with_it(served: Served) -> None:
@@ -183,8 +183,8 @@ def test_a_key_is_its_leases_alone_and_ends_with_it(served: Served) -> None:
     with pytest.raises(openai.AuthenticationError):
         say(client, ASK)
     for headers in ({}, {"Authorization": f"Basic {key}"}, {"Authorization": "Bearer ä"}):
-        given = {name: value.encode("latin-1") for name, value in headers.items()}
-        assert httpx.get(f"{served.address}/models", headers=given).status_code == 401  # type: ignore[arg-type]
+        raw_headers = {name: value.encode("latin-1") for name, value in headers.items()}
+        assert httpx.get(f"{served.address}/models", headers=raw_headers).status_code == 401  # type: ignore[arg-type]
     assert len(door.history.calls) == 1
 
 
@@ -235,22 +235,22 @@ def test_budgets_end_an_episode_and_say_so(served: Served) -> None:
 def test_open_calls_are_limited(served: Served) -> None:
     door = served.door(max_tokens=300, max_open_calls=2)
     client = served.client(door)
-    found: list[str] = []
+    texts: list[str] = []
 
     def call() -> None:
         try:
             say(client, ASK)
-            found.append("answered")
+            texts.append("answered")
         except openai.RateLimitError:
-            found.append("refused")
+            texts.append("refused")
 
     callers = [threading.Thread(target=call) for _ in range(6)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join(60)
-    assert len(found) == 6 and 2 <= found.count("answered") < 6
-    assert found.count("answered") == len(door.history.calls)
+    assert len(texts) == 6 and 2 <= texts.count("answered") < 6
+    assert texts.count("answered") == len(door.history.calls)
 
 
 def test_a_context_beyond_the_window_is_refused_as_openai_does(
@@ -333,9 +333,9 @@ def test_a_template_that_changes_history_makes_sequences_of_what_it_writes(tmp_p
         door = served.door(form=form)
         talk = talk_of(served.client(door), turns=2)
         its = served.engine.tokenizer
-        said = [{"role": "assistant", "content": talk[1].content}]
+        answers = [{"role": "assistant", "content": talk[1].content}]
         written = its.apply_chat_template(
-            [*ASK, *said, talk[2]], add_generation_prompt=True, return_dict=False
+            [*ASK, *answers, talk[2]], add_generation_prompt=True, return_dict=False
         )
         assert rollout_of(door).context(1) == tuple(written)
 

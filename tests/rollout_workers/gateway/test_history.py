@@ -21,8 +21,8 @@ def call(
 
 
 def rollout(history: History, reward: float | Reward = 1.0, is_split: bool = False) -> Rollout:
-    own = reward if isinstance(reward, Reward) else Reward(reward)
-    turns = with_reward(history.turns(), own, is_split)
+    episode_reward = reward if isinstance(reward, Reward) else Reward(reward)
+    turns = with_reward(history.turns(), episode_reward, is_split)
     return Rollout(1, 1, Prompt("p", ""), turns, FinishReason.STOP)
 
 
@@ -51,7 +51,7 @@ def test_a_fork_begins_a_sequence_that_reads_what_came_before_and_trains_on_its_
 
     made = rollout(history)
 
-    assert [[turn.observation + turn.tokens for turn in each] for each in made.segments] == [
+    assert [[turn.observation + turn.tokens for turn in segment] for segment in made.segments] == [
         [(1, 2, 11), (3, 12)],
         [(1, 2, 11, 4, 13)],
     ]
@@ -127,24 +127,30 @@ def test_a_role_does_not_go_on_from_what_another_one_said() -> None:
 
 
 def test_a_talk_is_known_by_what_was_said_and_not_by_what_clients_add() -> None:
-    asked = {"role": "user", "content": "3 + 4?"}
-    said = {"role": "assistant", "content": " 7"}
+    question = {"role": "user", "content": "3 + 4?"}
+    answer = {"role": "assistant", "content": " 7"}
     added = {"role": "assistant", "content": "7", "refusal": None, "annotations": [], "id": "x"}
     then = {"role": "user", "content": "And then?"}
     history = History()
     first = call(history, None, (1,), 11)
-    history.know_talk(talk_digests([asked, said])[-1], first)
+    history.know_talk(talk_digests([question, answer])[-1], first)
 
     def found(*messages: dict[str, object]) -> tuple[Call | None, int]:
         return history.find_talk(talk_digests(messages), messages)
 
-    assert found(asked, added, then) == (first, 2)
-    assert found(asked, {**added, "content": "8"}, then) == (None, 0)  # an edited answer
-    assert found({**asked, "content": "3 + 5?"}, added, then) == (None, 0)  # an edited question
-    assert found(asked, added) == (None, 0)  # nothing new
-    assert found(asked, added, then, {**said, "content": "own"}, then) == (None, 0)  # an answer not drawn
+    assert found(question, added, then) == (first, 2)
+    assert found(question, {**added, "content": "8"}, then) == (None, 0)  # an edited answer
+    assert found({**question, "content": "3 + 5?"}, added, then) == (None, 0)  # an edited question
+    assert found(question, added) == (None, 0)  # nothing new
+    assert found(question, added, then, {**answer, "content": "own"}, then) == (
+        None,
+        0,
+    )  # an answer not drawn
     tools = [{"type": "function", "function": {"name": "add"}}]
-    assert history.find_talk(talk_digests([asked, added, then], tools), [asked, added, then]) == (None, 0)
+    assert history.find_talk(talk_digests([question, added, then], tools), [question, added, then]) == (
+        None,
+        0,
+    )
 
 
 def test_a_prompt_goes_on_from_the_longest_text_that_begins_it() -> None:

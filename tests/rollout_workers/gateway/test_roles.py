@@ -56,11 +56,11 @@ def test_roles_have_sequences_of_their_own(served: Served) -> None:
 
 
 def test_a_role_draws_the_same_whichever_speaks_first(served: Served) -> None:
-    said = []
+    texts = []
     for order in (("policy/pro", "policy/con", "any"), ("any", "policy/con", "policy/pro")):
         client = served.client(served.door())
-        said.append({model: say(client, model).content for model in order})
-    assert said[0] == said[1] and len(set(said[0].values())) > 1
+        texts.append({model: say(client, model).content for model in order})
+    assert texts[0] == texts[1] and len(set(texts[0].values())) > 1
 
 
 @pytest.mark.parametrize("model", ["policy/", "policy/a/b", "policy/a b", "policy/" + "x" * 33])
@@ -87,9 +87,9 @@ def test_nothing_of_a_partner_is_recorded(served: Served, partner: FrozenModel) 
 
 def test_a_partner_writes_no_more_than_its_own_limit(served: Served, partner: FrozenModel) -> None:
     client = served.client(served.door(partner=partner.door))
-    told = client.chat.completions.create(model="partner", messages=ASK, max_tokens=64)  # type: ignore[arg-type]
-    assert told.usage is not None
-    assert told.usage.completion_tokens <= 5
+    reply = client.chat.completions.create(model="partner", messages=ASK, max_tokens=64)  # type: ignore[arg-type]
+    assert reply.usage is not None
+    assert reply.usage.completion_tokens <= 5
 
 
 def test_a_talk_beyond_the_partners_window_cuts_the_episode(served: Served, partner: FrozenModel) -> None:

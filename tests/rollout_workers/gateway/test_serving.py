@@ -44,7 +44,7 @@ class Fussy:
 
     def step(self) -> list[Generation]:
         done, self.requests = self.requests, []
-        return [Generation(each.id, (5,), "a", (-1.0,), (0,), FinishReason.STOP) for each in done]
+        return [Generation(request.id, (5,), "a", (-1.0,), (0,), FinishReason.STOP) for request in done]
 
 
 def test_a_request_that_the_engine_refuses_is_refused_and_others_go_on() -> None:
@@ -168,8 +168,8 @@ def test_each_prompt_of_a_list_has_its_choices_in_order() -> None:
     read: list[Request] = []
     add = engine.add
     engine.add = lambda request: (read.append(request), add(request))
-    asked = Asked("any", prompt=(7,), more_prompts=((8, 9),), num_choices=2, min_tokens=3)
-    num_read, replies = asyncio.run(door.answer(asked))
+    call = Asked("any", prompt=(7,), more_prompts=((8, 9),), num_choices=2, min_tokens=3)
+    num_read, replies = asyncio.run(door.answer(call))
     assert (num_read, len(replies)) == (3, 4)
     drawn = [(request.tokens, request.seed) for request in read]
     assert drawn == [((7,), 5), ((7,), 6), ((8, 9), 5), ((8, 9), 6)]

@@ -75,7 +75,7 @@ async def test_what_a_call_leaves_open_is_the_models_own() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
+    ("path", "body", "status", "reason"),
     [
         ("/scale_elastic_ep", {}, 404, "no such address"),
         ("/v1/load_lora_adapter", {}, 404, "no such address"),
@@ -91,13 +91,13 @@ async def test_what_a_call_leaves_open_is_the_models_own() -> None:
     ],
 )
 async def test_what_vllm_shall_not_read_is_refused_in_openais_form(
-    path: str, body: Any, status: int, said: str
+    path: str, body: Any, status: int, reason: str
 ) -> None:
     answer = await asked(front(), path, body)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
-    assert said in error["message"]
+    assert reason in error["message"]
 
 
 @pytest.mark.anyio

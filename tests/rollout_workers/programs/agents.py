@@ -1,4 +1,4 @@
-"""A program that does what its prompt says, with the standard library alone, so that it starts at once.
+"""A program that obeys its prompt, with only the standard library so that it starts at once.
 
 debates   calls of two roles and of a partner, with a reward for each role
 good      two calls, a reward of 0.5        dies     raises after a call
@@ -26,8 +26,8 @@ def call(talk: list[dict[str, str]], model: str = "any") -> dict[str, str]:
         {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"},
     )
     with urllib.request.urlopen(request) as answer:
-        found: dict[str, str] = json.load(answer)["choices"][0]["message"]
-    return found
+        message: dict[str, str] = json.load(answer)["choices"][0]["message"]
+    return message
 
 
 def between_calls(mood: str, rest: list[str]) -> None:
@@ -41,10 +41,10 @@ def between_calls(mood: str, rest: list[str]) -> None:
             time.sleep(0.02)
 
 
-def debate(asked: dict[str, str]) -> None:
+def debate(prompt: dict[str, str]) -> None:
     """Let the longer answer win; the partner has the last word, which nobody counts."""
-    pro, con = (call([asked], f"policy/{role}")["content"] for role in ("pro", "con"))
-    call([asked, {"role": "assistant", "content": pro}, {"role": "user", "content": con}], "partner")
+    pro, con = (call([prompt], f"policy/{role}")["content"] for role in ("pro", "con"))
+    call([prompt, {"role": "assistant", "content": pro}, {"role": "user", "content": con}], "partner")
     won = 1 if len(pro) > len(con) else -1
     reward = {"reward": {"policy/pro": won, "policy/con": -won}}
     Path(os.environ["WHETSTONE_REWARD_FILE"]).write_text(json.dumps(reward))
@@ -58,23 +58,23 @@ def main(text: str) -> None:
             mood = "good"
         file.touch()
     assert json.loads(Path(os.environ["WHETSTONE_PROMPT_FILE"]).read_text())["text"] == text
-    asked = {"role": "user", "content": text}
+    question = {"role": "user", "content": text}
     if mood == "debates":
-        debate(asked)
+        debate(question)
         return
     if mood != "silent":
-        answer = call([asked])
+        answer = call([question])
     between_calls(mood, rest)
     while mood == "floods":
         try:
-            call([asked])
+            call([question])
         except urllib.error.HTTPError as error:
             error.close()
     if mood == "leaves":
         child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
         Path(rest[0]).write_text(str(child.pid))
     if mood != "silent":
-        call([asked, answer, {"role": "user", "content": "And then?"}])
+        call([question, answer, {"role": "user", "content": "And then?"}])
     reward = '"much"' if mood == "odd" else '{"reward": 0.5, "tools": 2}'
     Path(os.environ["WHETSTONE_REWARD_FILE"]).write_text(reward)
     print("done")

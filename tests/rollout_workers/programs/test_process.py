@@ -1,4 +1,4 @@
-"""One program's start and its reward: what goes wrong is an error of its episode, and leaves nothing."""
+"""One program's start and reward: each fault is an error of its episode, and leaves no trace."""
 
 import signal
 import tempfile
@@ -28,21 +28,21 @@ def test_a_program_that_can_not_start_leaves_no_folder(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "content",
     [
         *(b"NaN", b"Infinity", b"1e999", b"1" + b"0" * 400, b"[" * 60_000, b"true", b"", b"{}", b"\xff"),
         *(b'{"reward": 1, "steps": NaN}', b'{"steps": 1}', b'{"reward": {}}', b'{"reward": {"policy": "1"}}'),
     ],
 )
-def test_what_is_no_reward_is_the_episodes_failure(given: bytes) -> None:
+def test_what_is_no_reward_is_the_episodes_failure(content: bytes) -> None:
     with pytest.raises(EpisodeError, match="expected a number such as"):
-        read_reward(given)
+        read_reward(content)
 
 
 def test_roles_have_rewards_and_further_numbers() -> None:
-    given = b'{"reward": {"policy/pro": 1, "policy": -1}, "rounds": 3}'
+    content = b'{"reward": {"policy/pro": 1, "policy": -1}, "rounds": 3}'
     info = {"rounds": 3.0, "reward_pro": 1.0, "reward_policy": -1.0}
-    assert read_reward(given) == Reward(0.0, info, {"policy/pro": 1.0, "policy": -1.0})
+    assert read_reward(content) == Reward(0.0, info, {"policy/pro": 1.0, "policy": -1.0})
 
 
 def test_a_long_reward_file_is_told() -> None:
@@ -65,4 +65,4 @@ def test_a_keeper_that_hangs_is_ended_with_all_that_it_keeps(
     program._keeper.send_signal(signal.SIGSTOP)
     program.close()
     assert psutil.wait_procs(kept, timeout=10)[1] == []
-    assert [each.name for each in tmp_path.iterdir()] == ["up"]
+    assert [path.name for path in tmp_path.iterdir()] == ["up"]

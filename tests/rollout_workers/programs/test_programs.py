@@ -50,9 +50,13 @@ def make(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     made: list[RolloutWorker] = []
 
     def start(**options: Any) -> RolloutWorker:
-        given = {"command": f"{sys.executable} {AGENT} {{prompt}}", "num_parallel": 8, **options}
+        options_of_program = {"command": f"{sys.executable} {AGENT} {{prompt}}", "num_parallel": 8, **options}
         settings = RolloutSettings(max_tokens=6, max_concurrent=64, dtype="float32")
-        made.append(RolloutWorker(model, model, None, "transformers", settings, environment=Program(**given)))
+        made.append(
+            RolloutWorker(
+                model, model, None, "transformers", settings, environment=Program(**options_of_program)
+            )
+        )
         made[-1].ready()
         return made[-1]
 
@@ -69,14 +73,14 @@ def leases(*texts: str) -> list[Lease]:
     ]
 
 
-def play(worker: RolloutWorker, asked: list[Lease]) -> list[Rollout]:
-    worker.submit(asked)
-    found: list[Rollout] = []
+def play(worker: RolloutWorker, leases: list[Lease]) -> list[Rollout]:
+    worker.submit(leases)
+    rollouts: list[Rollout] = []
     deadline = time.monotonic() + PATIENCE_S
-    while len(found) < len(asked) and time.monotonic() < deadline:
-        found += worker.poll(1.0).rollouts
-    assert sorted(rollout.lease_id for rollout in found) == sorted(lease.id for lease in asked)
-    return sorted(found, key=lambda rollout: rollout.lease_id)
+    while len(rollouts) < len(leases) and time.monotonic() < deadline:
+        rollouts += worker.poll(1.0).rollouts
+    assert sorted(rollout.lease_id for rollout in rollouts) == sorted(lease.id for lease in leases)
+    return sorted(rollouts, key=lambda rollout: rollout.lease_id)
 
 
 def test_an_unmodified_program_with_the_stock_client_is_an_environment(make: Any, tmp_path: Path) -> None:
@@ -91,19 +95,21 @@ def test_an_unmodified_program_with_the_stock_client_is_an_environment(make: Any
 def test_programs_that_misbehave_cost_their_episodes_alone(make: Any) -> None:
     worker = make(max_attempts=1, step_timeout_s=8.0)
     moods = ("good", "dies", "hangs", "floods", "silent", "odd", "good")
-    found = play(worker, leases(*moods))
-    errors = {mood: made.error for mood, made in zip(moods, found, strict=True)}
+    rollouts = play(worker, leases(*moods))
+    errors = {mood: made.error for mood, made in zip(moods, rollouts, strict=True)}
     failed = [
-        mood for mood, made in zip(moods, found, strict=True) if made.finish_reason is FinishReason.FAILED
+        mood for mood, made in zip(moods, rollouts, strict=True) if made.finish_reason is FinishReason.FAILED
     ]
     assert failed == ["dies", "hangs", "silent", "odd"]
-    assert found[0].total_reward == found[-1].total_reward == 0.5
-    assert found[0].info == {"calls": 2, "sequences": 1, "refused": 0, "tools": 2}
+    assert rollouts[0].total_reward == rollouts[-1].total_reward == 0.5
+    assert rollouts[0].info == {"calls": 2, "sequences": 1, "refused": 0, "tools": 2}
     assert "RuntimeError: the tool broke" in str(errors["dies"])
     assert "made no call for 8 s" in str(errors["hangs"])
-    flooded = found[moods.index("floods")]  # beyond its budget, so cut: another attempt would draw the same
+    flooded = rollouts[
+        moods.index("floods")
+    ]  # beyond its budget, so cut: another attempt would draw the same
     assert flooded.finish_reason is FinishReason.CUT and flooded.info["fault"] == 1
-    assert "without an answer of the model" in str(errors["silent"])
+    assert "without an answer from the model" in str(errors["silent"])
     assert "much" in str(errors["odd"]) and "expected a number" in str(errors["odd"])
     assert all(isinstance(errors[mood], EpisodeError) for mood in failed)
     assert worker.poll(0.0).num_restarts == 5
@@ -117,15 +123,15 @@ def test_a_program_whose_calls_were_refused_is_said_to_have_called(make: Any, tm
     )
     (made,) = play(make(command=f"{sys.executable} {tmp_path / 'deaf.py'}", max_attempts=1), leases("Hi"))
     assert str(made.error) == (
-        "the program ended without an answer of the model; its refused calls: 1, the last one: n=50: "
+        "the program ended without an answer from the model; its refused calls: 1, the last one: n=50: "
         "expected at most 20, which environment.max_turns allows"
     )
 
 
 def test_a_program_that_fails_is_tried_again(make: Any, tmp_path: Path) -> None:
     worker = make(step_timeout_s=8.0)
-    asked = leases(*(f"once {tmp_path / mood} {mood}" for mood in ("dies", "hangs", "odd")))
-    for made in play(worker, asked):
+    queue = leases(*(f"once {tmp_path / mood} {mood}" for mood in ("dies", "hangs", "odd")))
+    for made in play(worker, queue):
         assert made.error is None and made.total_reward == 0.5
         assert made.info["calls"] == 2  # those of the failed attempt are not among them
 
@@ -173,21 +179,21 @@ def test_what_a_program_leaves_behind_ends_with_it(make: Any, tmp_path: Path) ->
 def test_leases_that_are_given_up_end_their_programs_and_may_come_again(make: Any) -> None:
     others = children()  # servers of processes that earlier tests of this process have started
     worker = make(num_parallel=2)
-    asked = leases("hangs", "hangs", "hangs", "good")
-    worker.submit(asked)
+    queue = leases("hangs", "hangs", "hangs", "good")
+    worker.submit(queue)
     until(lambda: worker.poll(0.1).num_generated > 0)
     programs = children() - others
     assert programs
     worker.cancel_all()
     until(lambda: not children() & programs)
-    assert play(worker, asked[3:])[0].total_reward == 0.5
+    assert play(worker, queue[3:])[0].total_reward == 0.5
     assert worker.poll(0.0).num_active == 0
 
 
 @pytest.mark.slow
 def test_64_programs_at_once(make: Any) -> None:
-    found = play(make(num_parallel=64), leases(*["good"] * 64))
-    assert all(made.total_reward == 0.5 for made in found)
+    rollouts = play(make(num_parallel=64), leases(*["good"] * 64))
+    assert all(made.total_reward == 0.5 for made in rollouts)
 
 
 def test_a_killed_worker_takes_its_programs_along(model: str, tmp_path: Path) -> None:
@@ -231,22 +237,22 @@ def command(pid: int) -> str:
 
 
 def descendants(pids: set[int]) -> set[int]:
-    found: set[int] = set()
+    below: set[int] = set()
     for pid in pids:
         try:
-            own = set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+            children = set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
         except OSError:
             continue
-        found |= own | descendants(own)
-    return found
+        below |= children | descendants(children)
+    return below
 
 
 def children() -> set[int]:
     """The processes that this one's threads have started."""
-    own = {
+    children = {
         int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()
     }
-    return own | descendants(own)
+    return children | descendants(children)
 
 
 def is_alive(pid: int) -> bool:

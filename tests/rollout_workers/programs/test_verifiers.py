@@ -1,4 +1,4 @@
-"""Environments of the package `verifiers` in a Python of their own, whose packages are not ours.
+"""Environments of the package `verifiers` in a separate Python with other packages.
 
 Some tests need that Python, and are skipped without it: `make verifiers` makes it, or
 WHETSTONE_VERIFIERS names it.
@@ -105,16 +105,16 @@ def test_what_another_python_runs_imports_nothing_of_ours() -> None:
 
 
 def test_the_command_names_the_taskset_with_its_options() -> None:
-    given = {"taskset": {"words": ["rain"]}, "agent": {"max_turns": 2}}
-    python, script, config = Verifiers(python="py", id="words", options=given).words("{prompt}")
+    options = {"taskset": {"words": ["rain"]}, "agent": {"max_turns": 2}}
+    python, script, config = Verifiers(python="py", id="words", options=options).words("{prompt}")
     assert (python, script) == ("py", str(SCRIPT)) and SCRIPT.exists()
-    assert json.loads(config) == {**given, "taskset": {"words": ["rain"], "id": "words"}}
+    assert json.loads(config) == {**options, "taskset": {"words": ["rain"], "id": "words"}}
     with pytest.raises(ValueError, match=r"taskset\.id is environment\.id"):
         Verifiers(python="py", id="words", options={"taskset": {"id": "others"}})
 
 
 def test_a_python_without_verifiers_is_refused() -> None:
-    with pytest.raises(InputError, match=r"there is no program 'no-such-python'"):
+    with pytest.raises(InputError, match=r"no program is named 'no-such-python'"):
         Verifiers(python="no-such-python", id="words").check()
     with pytest.raises(InputError, match=r"expected 0\.4 or newer: python -m venv"):
         Verifiers(python=sys.executable, id="words").check()
@@ -147,12 +147,12 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         prompts = [Prompt(f"p/{seed}", "", meta={"seed": seed}) for seed in seeds]
         sampling = Sampling(max_tokens=6)
         workers[-1].submit([Lease(n, prompt, (1,), n, n, sampling) for n, prompt in enumerate(prompts)])
-        found: list[Rollout] = []
+        rollouts: list[Rollout] = []
         deadline = time.monotonic() + PATIENCE_S
-        while len(found) < len(seeds) and time.monotonic() < deadline:
-            found += workers[-1].poll(1.0).rollouts
-        assert len(found) == len(seeds)
-        return sorted(found, key=lambda each: each.lease_id)
+        while len(rollouts) < len(seeds) and time.monotonic() < deadline:
+            rollouts += workers[-1].poll(1.0).rollouts
+        assert len(rollouts) == len(seeds)
+        return sorted(rollouts, key=lambda rollout: rollout.lease_id)
 
     yield played
     for worker in workers:
@@ -181,7 +181,7 @@ def test_several_agents_are_roles_or_partners(play: Callable[..., list[Rollout]]
     (made,) = play(TASKSET, 0, right={"model": "partner"}, has_partner=True)
     assert [(turn.role, turn.reward) for turn in made.turns] == [("left", 1.5)]
     (made,) = play(TASKSET, 0, right={"model": "fixed"})
-    assert "the role right is not to be trained" in str(made.error)
+    assert "the role right is not trainable" in str(made.error)
 
 
 @needs_verifiers

@@ -1,4 +1,4 @@
-"""Ray as a command starts it: what can't work is refused in a line, what is slow is waited for."""
+"""Ray as started by a command: impossible starts are refused in a line, slow ones are awaited."""
 
 import errno
 import logging
@@ -19,6 +19,7 @@ from services import cli
 from services.cluster.open_cluster import MAKE_A_TOKEN
 from services.cluster.ray_variables import OF_ONES_OWN, PATIENT, prepare_ray
 from services.terminal.interrupts import interruptible
+from tests.free_ports import free_port
 from tests.runs import ROOT
 
 PATIENCE_S = 120.0
@@ -29,12 +30,6 @@ LONG = "/tmp/" + "a-folder-with-a-long-name/" * 3
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR"):
         monkeypatch.delenv(name, raising=False)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -48,16 +43,16 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("given", "left"), [("", None), (" ", None), ("10.0.0.1:6379", "10.0.0.1:6379"), (None, None)]
+    ("address", "left"), [("", None), (" ", None), ("10.0.0.1:6379", "10.0.0.1:6379"), (None, None)]
 )
 def test_a_blank_address_is_no_cluster(
-    given: str | None, left: str | None, monkeypatch: pytest.MonkeyPatch
+    address: str | None, left: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (*OF_ONES_OWN, *PATIENT, "RAY_COLOR_PREFIX"):
         monkeypatch.setenv(name, "")  # so that what is set here ends with the test
         monkeypatch.delenv(name)
-    if given is not None:
-        monkeypatch.setenv("RAY_ADDRESS", given)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
     prepare_ray()
     assert os.environ.get("RAY_ADDRESS") == left
     assert (OF_ONES_OWN.keys() <= os.environ.keys()) == (left is None)
@@ -125,8 +120,8 @@ def test_the_command_answers_with_one_line(
 ) -> None:
     monkeypatch.setenv("RAY_TMPDIR", LONG)
     assert cli.main(["serve", "length", "--port", str(free_port())]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"whetstone serve: RAY_TMPDIR={LONG} is too long")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"whetstone serve: RAY_TMPDIR={LONG} is too long")
 
 
 def test_an_address_where_nobody_answers_is_refused_soon(
@@ -134,9 +129,9 @@ def test_an_address_where_nobody_answers_is_refused_soon(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert cli.main(["serve", "length", "--port", str(free_port())]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("whetstone serve: RAY_ADDRESS=127.0.0.1:1: no Ray cluster answers there")
-    assert said.index(MAKE_A_TOKEN) < said.index("ray start --head")  # else it is open to everybody
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("whetstone serve: RAY_ADDRESS=127.0.0.1:1: no Ray cluster answers there")
+    assert line.index(MAKE_A_TOKEN) < line.index("ray start --head")  # else it is open to everybody
 
 
 def test_a_cluster_of_another_python_is_refused_with_both_versions(
@@ -304,15 +299,15 @@ def test_slow_agents_of_a_raylet_are_waited_for(tmp_path: Path, monkeypatch: pyt
         f'  case $word in --*agent_command=*) word="${{word%%=*}}={slowly} ${{word#*=}}";; esac\n'
         f'  set -- "$@" "$word"\ndone\nexec {services.RAYLET_EXECUTABLE} "$@"\n'
     )
-    for each in (program, slowly):
-        each.chmod(0o755)
+    for path in (program, slowly):
+        path.chmod(0o755)
     monkeypatch.setattr(services, "RAYLET_EXECUTABLE", str(program))
     for name, value in PATIENT.items():  # as in a command
         monkeypatch.setenv(name, value)
     notes: list[str] = []
     with cluster(notes.append):
-        asked = ray.remote(lambda: os.environ["A"]).options(runtime_env={"env_vars": {"A": "b"}}, num_cpus=0)
-        assert ray.get(asked.remote()) == "b"  # the agent has made the worker's environment
+        task = ray.remote(lambda: os.environ["A"]).options(runtime_env={"env_vars": {"A": "b"}}, num_cpus=0)
+        assert ray.get(task.remote()) == "b"  # the agent has made the worker's environment
     assert notes == []
 
 
@@ -343,13 +338,13 @@ with interruptible("whetstone x"), cluster(log_to_driver=True):
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("daemon", "number", "told"),
+    ("daemon", "number", "ending"),
     [
         ("raylet", signal.SIGKILL, "died, and every part of the run with it"),
         ("raylet", signal.SIGSTOP, "was stopped for 2 s, and no part goes on without it"),
         *(
-            pytest.param("gcs_server", number, told, marks=pytest.mark.long)
-            for number, told in (
+            pytest.param("gcs_server", number, ending, marks=pytest.mark.long)
+            for number, ending in (
                 (signal.SIGKILL, "died, and every part of the run with it"),
                 (signal.SIGSTOP, "was stopped for 2 s, and no part goes on without it"),
             )
@@ -357,11 +352,11 @@ with interruptible("whetstone x"), cluster(log_to_driver=True):
     ],
 )
 def test_where_a_daemon_dies_or_is_stopped_the_command_ends_and_says_so(
-    daemon: str, number: signal.Signals, told: str
+    daemon: str, number: signal.Signals, ending: str
 ) -> None:
     """Ray would end it without a word, or after a minute. What actors print is shown until then."""
     command = [sys.executable, "-c", OF_A_COMMAND, daemon, str(int(number))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1, done.stderr
-    assert done.stderr.splitlines()[-1] == f"whetstone x: Ray's {daemon} {told}; checkpoint 3 is whole"
+    assert done.stderr.splitlines()[-1] == f"whetstone x: Ray's {daemon} {ending}; checkpoint 3 is whole"
     assert "an actor speaks" in done.stdout

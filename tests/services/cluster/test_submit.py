@@ -25,10 +25,11 @@ from services.cluster.job_actions import entrypoint
 from services.cluster.open_cluster import MAKE_A_TOKEN, warning_if_open
 from services.commands.submit import run
 from services.runs.folder import RunFolder
-from services.tracking.prometheus import names
+from services.runs.tracking.prometheus import names
+from tests.free_ports import free_port
 from tests.models import make_tiny_model
 from tests.runs import QUICK, ROOT
-from tests.services.ray_head import RAY, RayHead, free_ports
+from tests.services.ray_head import RAY, RayHead
 
 TOKEN = "a-token-of-the-tests-own"
 LEAKY = "tests.test_ways_out_of_actors:OnceLeaky"  # a reward that says its api_key once
@@ -58,11 +59,11 @@ def test_what_would_fail_there_is_refused_here(argv: list[str], message: str) ->
 
 
 def test_a_cluster_that_is_not_there_is_said() -> None:
-    (port,) = free_ports(1)
-    told = (
+    port = free_port()
+    message = (
         rf"no Ray cluster answers at http://127\.0\.0\.1:{port} .*{re.escape(MAKE_A_TOKEN)}.*ray start --head"
     )
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         run(["status", f"--address=http://127.0.0.1:{port}"])
 
 
@@ -75,11 +76,11 @@ def test_the_jobs_command_survives_its_shell() -> None:
 
 @pytest.mark.parametrize(("status", "is_told"), [(200, True), (401, False), (403, False), (302, False)])
 def test_a_cluster_that_asks_for_no_token_is_told(status: int, is_told: bool) -> None:
-    asked: list[dict[str, str]] = []
+    requests: list[dict[str, str]] = []
 
     class JobServer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(dict(self.headers))
+            requests.append(dict(self.headers))
             self.send_response(status)
             self.end_headers()
 
@@ -88,9 +89,9 @@ def test_a_cluster_that_asks_for_no_token_is_told(status: int, is_told: bool) ->
     with HTTPServer(("127.0.0.1", 0), JobServer) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        told = warning_if_open(address)
-    assert (told is not None) == is_told and "Authorization" not in asked[0]
-    assert not is_told or told.startswith(f"{address} asks for no token: whoever reaches it can run any")  # type: ignore[union-attr]
+        warning = warning_if_open(address)
+    assert (warning is not None) == is_told and "Authorization" not in requests[0]
+    assert not is_told or warning.startswith(f"{address} asks for no token: whoever reaches it can run any")  # type: ignore[union-attr]
     assert warning_if_open(address) is warning_if_open("auto") is None  # nobody is there, or nobody knows
 
 
@@ -114,11 +115,11 @@ def test_a_new_users_cluster_has_no_token_and_every_command_warns() -> None:
         assert not (head.folder / ".ray" / "auth_token").exists()
         assert httpx.get(f"{head.job_server}/api/jobs/", timeout=120).status_code == 200
         for words in (["status"], ["logs", "nobody"]):
-            _, said = answer(head, *words)
-            assert f"warning: {head.job_server} asks for no token" in said, said
-            assert "ray get-auth-token --generate" in said
-        code, said = answer(head, "stop", "all")
-        assert code == 0 and f"no run of `whetstone submit` goes on at {head.job_server}" in said
+            _, text = answer(head, *words)
+            assert f"warning: {head.job_server} asks for no token" in text, text
+            assert "ray get-auth-token --generate" in text
+        code, text = answer(head, "stop", "all")
+        assert code == 0 and f"no run of `whetstone submit` goes on at {head.job_server}" in text
         made = subprocess.run(
             [*RAY, "get-auth-token", "--generate"], env=head.environment, capture_output=True, timeout=120
         )
@@ -162,10 +163,10 @@ def answer(head: RayHead, *words: str) -> tuple[int, str]:
 
 def wait_for(what: str, condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     deadline = time.monotonic() + patience_s
-    while not (found := condition()):
+    while not (outcome := condition()):
         assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for {what}"
         time.sleep(0.2)
-    return found
+    return outcome
 
 
 def ended(process: subprocess.Popen[str]) -> bool:
@@ -186,10 +187,10 @@ def exported(head: RayHead, run_name: str) -> dict[str, float]:
 
 def served(head: RayHead) -> dict[str, Any]:
     """Serve's applications, by Ray's own interface, which KubeRay speaks, too."""
-    found: dict[str, Any] = httpx.get(
+    status: dict[str, Any] = httpx.get(
         f"{head.job_server}/api/serve/applications/", headers=head.authorized, timeout=120
     ).json()
-    return found["applications"]
+    return status["applications"]
 
 
 @pytest.mark.ray
@@ -222,8 +223,8 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
     assert code == 2 and f"{job} is RUNNING" in refused
     assert not folder.checkpoints()
 
-    code, told = answer(head, "stop", job)
-    assert code == 0 and "STOPPED" in told
+    code, text = answer(head, "stop", job)
+    assert code == 0 and "STOPPED" in text
     log, _ = following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 130, log
     assert "iteration 1/500" in log and "stopping: saving the last whole iteration" in log
@@ -231,8 +232,8 @@ def test_a_run_is_submitted_followed_stopped_and_resumed(head: RayHead, tmp_path
     assert saved >= 3 and folder.report.exists()
     kept = answer(head, "logs", job)[1]
     assert kept in log
-    for said in (log, kept, folder.log.read_text()):
-        assert TOKEN not in said and "reward OnceLeaky: ConnectionError: once: refused ***" in said
+    for text in (log, kept, folder.log.read_text()):
+        assert TOKEN not in text and "reward OnceLeaky: ConnectionError: once: refused ***" in text
     wait_for("the run's servers to end", lambda: not served(head))
 
     code, log = answer(head, "resume", job, f"iterations={saved + 2}")
@@ -253,7 +254,7 @@ def test_the_manifests_reward_servers_answer_who_knows_the_token(fresh_head: Ray
     head = fresh_head
     manifest = yaml.safe_load((ROOT / "deploy/kuberay/rayservice.yaml").read_text())
     configuration = yaml.safe_load(manifest["spec"]["serveConfigV2"])
-    (port,) = free_ports(1)
+    port = free_port()
     configuration["http_options"] = {"host": "127.0.0.1", "port": port}
     configuration["proxy_location"] = "HeadOnly"
     for application in configuration["applications"]:  # two cores are enough for all

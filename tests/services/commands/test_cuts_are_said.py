@@ -8,9 +8,9 @@ import pytest
 
 from services import cli
 from services.commands import evaluate, train
-from services.loop.evaluations.evaluation import Evaluation
-from services.tasks.base import SPLITS
-from services.tracking.run_log import close_log
+from services.data.tasks.base import SPLITS
+from services.runs.tracking.run_log import close_log
+from services.training.loop.evaluations.evaluation import Evaluation
 from tests.models import make_tiny_model
 
 CUT = r"%s: [\d,]+ of [\d,]+ \(100%%\) prompts are longer than 1 tokens .* their last 1, without their begin"
@@ -52,19 +52,19 @@ def test_plan_says_it(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 def test_train_says_it_before_it_begins_and_in_the_log(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said: list[str] = []
+    printed: list[str] = []
 
     def interrupted(*_: Any) -> bool:
-        said.append("".join(capsys.readouterr()))
+        printed.append("".join(capsys.readouterr()))
         return True
 
-    monkeypatch.setattr("services.train.train._run", interrupted)
+    monkeypatch.setattr("services.training.train.train._run", interrupted)
     try:
         train.run(command(model, tmp_path))
     finally:
         close_log()
     log = (tmp_path / "numbers" / "log.txt").read_text()
-    assert [splits_said(text) for text in (*said, log)] == [[*SPLITS]] * 2
+    assert [splits_said(text) for text in (*printed, log)] == [[*SPLITS]] * 2
 
 
 def test_evaluate_says_it_of_its_split_alone(
@@ -77,7 +77,7 @@ def test_evaluate_says_it_of_its_split_alone(
 
 def test_annotate_says_it(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = "{name: 'tests.services.annotated_rows:Pairs', num: 10}"
-    asked = [f"task={pairs}", "reward=length", f"output={tmp_path / 'out'}", "executor=here"]
-    asked += [f"reference={model}", "rollout.max_prompt_tokens=1", "rollout.max_tokens=4"]
-    assert cli.main(["annotate", *asked, "rollout.engine=transformers", "learner.device=cpu"]) == 0
+    options = [f"task={pairs}", "reward=length", f"output={tmp_path / 'out'}", "executor=here"]
+    options += [f"reference={model}", "rollout.max_prompt_tokens=1", "rollout.max_tokens=4"]
+    assert cli.main(["annotate", *options, "rollout.engine=transformers", "learner.device=cpu"]) == 0
     assert splits_said("".join(capsys.readouterr())) == ["train"]

@@ -10,10 +10,10 @@ import pytest
 from contracts.errors import InputError
 from services.cli import COMMANDS, main
 from services.commands.diagnose import run as diagnose
-from services.diagnosis.rules import RULES
-from services.report.report import write_report
+from services.runs.diagnosis.rules import RULES
 from services.runs.folder import RunFolder
-from tests.services.diagnosis.curves import Curve, run
+from services.runs.report.report import write_report
+from tests.services.runs.diagnosis.curves import Curve, run
 
 CONFIG = {
     "iterations": 80,
@@ -45,23 +45,23 @@ def test_findings_are_printed_with_their_numbers_and_what_to_type(
     folder = left_behind(tmp_path, ILL)
 
     assert diagnose([str(folder.path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "✗ Responses cut off 80% of the responses are cut off at rollout.max_tokens=256" in said
-    assert "since iteration 5 → rollout.max_tokens=512" in said
-    assert "! Clip fraction saturated 90% of the ratios are outside the clip range" in said
-    assert "from iteration 26 to 44 → algorithm.learning_rate=3e-06" in said
-    assert "2 findings in 80 iterations by 16 rules." in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "✗ Responses cut off 80% of the responses are cut off at rollout.max_tokens=256" in printed
+    assert "since iteration 5 → rollout.max_tokens=512" in printed
+    assert "! Clip fraction saturated 90% of the ratios are outside the clip range" in printed
+    assert "from iteration 26 to 44 → algorithm.learning_rate=3e-06" in printed
+    assert "2 findings in 80 iterations by 16 rules." in printed
 
 
 def test_json_has_what_programs_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = left_behind(tmp_path, ILL)
 
     assert diagnose([str(folder.path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["iterations"] == 80 and found["blind"] == []
-    assert [each["rule"] for each in found["findings"]] == ["clip_saturated", "responses_cut"]
-    assert len(found["silent"]) == len(RULES) - 2
-    cut = found["findings"][1]
+    diagnosis = json.loads(capsys.readouterr().out)
+    assert diagnosis["iterations"] == 80 and diagnosis["blind"] == []
+    assert [finding["rule"] for finding in diagnosis["findings"]] == ["clip_saturated", "responses_cut"]
+    assert len(diagnosis["silent"]) == len(RULES) - 2
+    cut = diagnosis["findings"][1]
     assert (cut["since"], cut["until"], cut["numbers"]) == (5, 80, {"finish/stop": 0.2})
     assert cut["set"][0] == "rollout.max_tokens=512" and cut["curves"][0] == "finish/stop"
 

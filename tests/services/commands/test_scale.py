@@ -64,5 +64,5 @@ def test_a_cluster_that_asks_for_no_token_is_told(
         monkeypatch.setattr(open_cluster, "_answers_anybody", lambda address, is_open=is_open: is_open)
         with pytest.raises(InputError):
             run(["nope", "4"])
-        said = capsys.readouterr().err
-        assert ("warning: http://127.0.0.1:8265 asks for no token" in said) is is_open
+        printed = capsys.readouterr().err
+        assert ("warning: http://127.0.0.1:8265 asks for no token" in printed) is is_open

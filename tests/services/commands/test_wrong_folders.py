@@ -1,4 +1,4 @@
-"""Commands that take a run's folder answer another one alike: what they got, the runs nearby, exit code 2."""
+"""Commands that take a run's folder refuse another alike: its name, the runs nearby, exit code 2."""
 
 from pathlib import Path
 

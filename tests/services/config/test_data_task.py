@@ -8,7 +8,7 @@ import pytest
 from contracts.errors import InputError
 from services.config.compose import run_settings
 from services.config.settings import RunSettings
-from services.sources.own_rows import rows_of
+from services.training.sources.own_rows import rows_of
 
 
 def composed(file: Path, rows: list[dict[str, object]], *words: str) -> RunSettings:
@@ -42,9 +42,9 @@ def test_evaluations_ask_prompts_with_all_that_is_around_them(tmp_path: Path) ->
     ]
     words = ("algorithm=dpo", "data.input=context", "data.system=sys")
     run = composed(tmp_path / "rows.jsonl", rows, *words)
-    trained, asked = rows_of(run.data, "validation").rows[0].prompt, run.task.prompts("validation")[0]
-    assert (asked.text, asked.messages) == (trained.text, trained.messages)
-    assert asked.text.startswith("S") and "ctx" in asked.text
+    trained, evaluated = rows_of(run.data, "validation").rows[0].prompt, run.task.prompts("validation")[0]
+    assert (evaluated.text, evaluated.messages) == (trained.text, trained.messages)
+    assert evaluated.text.startswith("S") and "ctx" in evaluated.text
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 
 from services.config.compose import CONF, compose, experiment
 from services.config.matrix import matrix_experiments
-from services.plan.read_files import configuration_files
+from services.training.plan.read_files import configuration_files
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def file(tmp_path: Path) -> Path:
     return tmp_path / "own.yaml"
 
 
@@ -20,19 +20,19 @@ def write(file: Path, base: str, rest: str) -> str:
     return f"experiment={file}"
 
 
-def test_the_files_are_those_that_an_experiment_is_built_on_in_their_order(own: Path) -> None:
-    found = configuration_files([write(own, "commongen_ppo", "seed: 3"), "algorithm=grpo"])
-    assert found == [
+def test_the_files_are_those_that_an_experiment_is_built_on_in_their_order(file: Path) -> None:
+    files = configuration_files([write(file, "commongen_ppo", "seed: 3"), "algorithm=grpo"])
+    assert files == [
         *("conf/model/default.yaml", "conf/cluster/default.yaml", "conf/train.yaml"),
         *(f"conf/experiment/rl4lms/{name}.yaml" for name in ("float32", "on_policy")),
         "conf/matrix/commongen.yaml",
-        str(own),
+        str(file),
     ]
 
 
 def test_a_component_has_no_file() -> None:
-    asked = ["experiment=commongen_ppo", "algorithm=grpo", "task=my_module:Capitals"]
-    assert configuration_files(asked)[-1] == "conf/matrix/commongen.yaml"
+    overrides = ["experiment=commongen_ppo", "algorithm=grpo", "task=my_module:Capitals"]
+    assert configuration_files(overrides)[-1] == "conf/matrix/commongen.yaml"
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_a_component_has_no_file() -> None:
     ],
 )
 def test_a_model_that_a_file_names_anew_brings_its_own_tokenizer(
-    model: str, left: dict[str, str], own: Path
+    model: str, left: dict[str, str], file: Path
 ) -> None:
     assert experiment("imdb_supervised").model == {"path": "lvwerra/gpt2-imdb", "tokenizer": "gpt2"}
-    chosen = write(own, "imdb_supervised", f"model: {model}")
+    chosen = write(file, "imdb_supervised", f"model: {model}")
     assert compose([chosen])["model"] == left
     again = compose([chosen, "model.path=another", "model.tokenizer=its/own"])["model"]
     assert (again["path"], again["tokenizer"]) == ("another", "its/own")

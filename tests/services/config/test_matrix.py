@@ -1,4 +1,4 @@
-"""A matrix: what its sections are laid together of, and what the names of its experiments choose."""
+"""A matrix: the composition of its sections, and the choices in its experiments' names."""
 
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,9 @@ tasks:
 def says(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "matrix").mkdir()
     (tmp_path / "matrix" / "some.yaml").write_text(MATRIX)
-    found = matrix_experiments(tmp_path)
-    assert {cell.file for cell in found.values()} == {tmp_path / "matrix" / "some.yaml"}
-    return {name: dict(cell.says) for name, cell in found.items()}
+    experiments = matrix_experiments(tmp_path)
+    assert {cell.file for cell in experiments.values()} == {tmp_path / "matrix" / "some.yaml"}
+    return {name: dict(cell.says) for name, cell in experiments.items()}
 
 
 def test_each_task_has_each_run_and_those_of_its_own(says: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ def test_a_run_lies_over_the_one_that_it_is_like(says: dict[str, Any]) -> None:
     assert says["dates_ppo_again"]["iterations"] == says["dates_nlpo"]["iterations"] == 4
     assert says["imdb_ppo_again"]["algorithm"] == {"gamma": 0.5, "kl": {"coefficient": 0.1, "target": 2.0}}
     assert says["imdb_ppo_again"]["model"] == {"path": "???"}  # what is to be given replaces what was
-    assert not any("like" in said for said in says.values())
+    assert not any("like" in section for section in says.values())
 
 
 def test_its_name_chooses_task_and_algorithm_unless_a_section_does(says: dict[str, Any]) -> None:
@@ -80,9 +80,9 @@ def test_no_name_is_both_a_file_and_in_a_matrix() -> None:
 
 
 def test_an_experiment_of_ones_own_is_built_on_one_of_a_matrix(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
+    file = tmp_path / "own.yaml"
     defaults = "defaults:\n  - atomic_a_lol_seq\n  - override /algorithm: ppo\n"
-    own.write_text(f"# @package _global_\n{defaults}\niterations: 7\n")
-    tree = compose([f"experiment={own}", "model.path=some/model", "reward.model=some/judge"])
+    file.write_text(f"# @package _global_\n{defaults}\niterations: 7\n")
+    tree = compose([f"experiment={file}", "model.path=some/model", "reward.model=some/judge"])
     assert (tree["task"], tree["seed"], tree["iterations"]) == ({"name": "atomic"}, 901, 7)
     assert (tree["algorithm"]["name"], tree["algorithm"]["max_grad_norm"]) == ("ppo", 1.0)

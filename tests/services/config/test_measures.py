@@ -15,7 +15,7 @@ from services.config.compose import run_settings
 from services.config.measures import Measures
 from services.config.settings import RunSettings
 from tests.fakes import rollout_of
-from tests.services.loop.test_controller import Loop
+from tests.services.training.loop.test_controller import Loop
 
 PAGE = (Path(__file__).parents[3] / "docs/extending.md").read_text()
 (EXAMPLE,) = re.findall(r"```python\n# my_measure\.py\n(.*?)```", PAGE, re.DOTALL)
@@ -108,13 +108,13 @@ def test_a_run_remembers_what_it_was_told(tmp_path: Path) -> None:
     assert run_settings(["model.path=none"]).resolved()["measures"] == []
 
 
-@pytest.mark.parametrize("given", [f"{HERE}:Counted", {"name": f"{HERE}:Counted"}, [f"{HERE}:Counted"]])
-def test_one_needs_no_list(given: Any) -> None:
-    assert Measures(given)(rollouts(3)) == {"mine/seen": 3.0}
+@pytest.mark.parametrize("measure", [f"{HERE}:Counted", {"name": f"{HERE}:Counted"}, [f"{HERE}:Counted"]])
+def test_one_needs_no_list(measure: Any) -> None:
+    assert Measures(measure)(rollouts(3)) == {"mine/seen": 3.0}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("measure", "message"),
     [
         ("counted", r"measures: got {'name': 'counted'}; expected package.module:Class"),
         (3, r"measures: got 3; expected"),
@@ -124,9 +124,9 @@ def test_one_needs_no_list(given: Any) -> None:
         ({"name": f"{HERE}:Counted", "stat": 1}, r"Counted\(stat=1\) raised TypeError"),
     ],
 )
-def test_what_is_no_measure_is_refused_before_a_run(given: Any, message: str) -> None:
+def test_what_is_no_measure_is_refused_before_a_run(measure: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Measures(given)
+        Measures(measure)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_is_no_measure_is_refused_before_a_run(given: Any, message: str) ->
         ({"/mine": 0.5}, r"got '/mine' for a number's name; .*such as 'mine'"),
         ({"": 0.5}, r"got '' for a number's name"),
         ({1: 0.5}, r"got 1 for a number's name"),
-        ({"reward/mean": 0.5}, r"'reward/mean' is logged already; expected a name of its own"),
+        ({"reward/mean": 0.5}, r"'reward/mean' is logged already; expected another name"),
     ],
 )
 def test_what_can_not_be_logged_is_refused_with_the_class_that_said_it(
@@ -164,9 +164,9 @@ def test_numbers_of_other_kinds_are_numbers(answers: Callable[[Any], None]) -> N
     import numpy
 
     answers({"a": numpy.float32(0.5), "b": True, "c": 3})
-    found = Measures(f"{HERE}:Given")([])
-    assert found == {"a": 0.5, "b": 1.0, "c": 3.0}
-    assert {type(value) for value in found.values()} == {float}
+    values = Measures(f"{HERE}:Given")([])
+    assert values == {"a": 0.5, "b": 1.0, "c": 3.0}
+    assert {type(value) for value in values.values()} == {float}
 
 
 def test_the_runs_own_names_are_taken(tmp_path: Path, answers: Callable[[Any], None]) -> None:

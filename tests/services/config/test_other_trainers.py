@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from contracts.components import find
 from contracts.errors import InputError
 from learner.algorithms import ALGORITHMS
-from reward_servers.rewards.learned_reward import LearnedReward
+from reward_servers.graders.learned_reward import LearnedReward
 from services.commands.listing import options_of
 from services.config.compose import run_settings
 from services.config.other_trainers import OURS, in_our_words, ours
 from services.config.settings import RunSettings
-from services.tasks import TASKS
-from services.tasks.base import SIDE_KEY
+from services.data.tasks import TASKS
+from services.data.tasks.base import SIDE_KEY
 
 DEMO = ["experiment=demo", "model.path=no-such-model"]
 OF_REWARDS = {f"reward.{name}" for name in LearnedReward.model_fields} | {"reward.LABEL.weight"}
@@ -23,28 +23,28 @@ OF_REWARDS = {f"reward.{name}" for name in LearnedReward.model_fields} | {"rewar
 
 def options() -> set[str]:
     """Every key of a run, those of all algorithms included."""
-    found = set(RunSettings.model_fields) | {f"task.{SIDE_KEY}", "data.num_epochs", *OF_REWARDS}
-    found |= {f"task.{name}" for name in options_of(find("task", "prompts", TASKS))}
+    keys = set(RunSettings.model_fields) | {f"task.{SIDE_KEY}", "data.num_epochs", *OF_REWARDS}
+    keys |= {f"task.{name}" for name in options_of(find("task", "prompts", TASKS))}
     settings = run_settings(DEMO)
     for name in RunSettings.model_fields:
         value = getattr(settings, name)
         if hasattr(type(value), "model_fields"):
-            found |= {f"{name}.{key}" for key in options_of(type(value), value)}
+            keys |= {f"{name}.{key}" for key in options_of(type(value), value)}
     for name in ALGORITHMS:
-        found |= {f"algorithm.{key}" for key in options_of(find("algorithm", name, ALGORITHMS))}
-    return found
+        keys |= {f"algorithm.{key}" for key in options_of(find("algorithm", name, ALGORITHMS))}
+    return keys
 
 
 def test_every_name_is_answered_with_an_option_that_there_is() -> None:
     known = options()
-    for theirs, told in OURS.items():
-        named = re.findall(r"\b[a-z_]+(?:\.\w+)+", told)
+    for theirs, answer in OURS.items():
+        named = re.findall(r"\b[a-z_]+(?:\.\w+)+", answer)
         assert all(key in known for key in named if not key.startswith("package.")), (theirs, named)
-        assert named or re.split(r"[= ,]", told)[0] in {*known, "nothing:"}, theirs
+        assert named or re.split(r"[= ,]", answer)[0] in {*known, "nothing:"}, theirs
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("override", "message"),
     [
         ("rollout.n=8", "rollout.n: there is no such option. Here it is rollout.group_size"),
         (
@@ -60,10 +60,10 @@ def test_every_name_is_answered_with_an_option_that_there_is() -> None:
         ),
     ],
 )
-def test_another_trainers_option_is_answered_with_ours(given: str, said: str) -> None:
+def test_another_trainers_option_is_answered_with_ours(override: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
-        run_settings([*DEMO, given])
-    assert str(refused.value) == said
+        run_settings([*DEMO, override])
+    assert str(refused.value) == message
 
 
 def test_a_misspelt_option_of_ours_is_answered_as_ever() -> None:
@@ -78,15 +78,15 @@ def test_an_option_of_other_algorithms_is_answered_as_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "answer"),
     [
         ("data.train_batch_size=8", r". Here it is rollout\.prompts_per_iteration$"),
         ("data.fodler=annotated", "; did you mean 'folder'"),
     ],
 )
-def test_verls_data_is_not_taken_for_ours(typed: str, told: str) -> None:
+def test_verls_data_is_not_taken_for_ours(typed: str, answer: str) -> None:
     with pytest.raises(
-        InputError, match=rf"^{typed.partition('=')[0]}: there is no such option{told}"
+        InputError, match=rf"^{typed.partition('=')[0]}: there is no such option{answer}"
     ) as refused:
         run_settings([*DEMO, typed])
     assert "\n" not in str(refused.value)

@@ -11,15 +11,15 @@ import yaml
 
 from contracts.errors import InputError
 from contracts.secrets.redaction import without_secrets
-from services.comparison.groups import read_groups
 from services.config.compose import run_settings
 from services.config.other_versions import comparable, completed
 from services.config.settings import RunSettings
-from services.evaluation.configuration import settings_for
-from services.generation.run_model import find_model
-from services.plan.plan import make_plan
+from services.inference.evaluation.configuration import settings_for
+from services.inference.generation.run_model import find_model
 from services.runs.claim import plain
 from services.runs.folder import RunFolder
+from services.studies.comparison.groups import read_groups
+from services.training.plan.plan import make_plan
 from tests.models import make_tiny_model
 
 ASKED = ["algorithm=grpo", "reward=[length, {name: length, label: near}]", "run_name=run"]
@@ -59,10 +59,10 @@ def opened(settings: RunSettings, there: dict[str, Any]) -> RunFolder:
     folder = RunFolder(Path(settings.output_dir) / settings.run_name)
     folder.path.mkdir(exist_ok=True)
     folder.config_file.write_text(yaml.safe_dump(there))
-    asked = without_secrets(plain(settings.resolved()))
+    config = without_secrets(plain(settings.resolved()))
     return RunFolder.open(
         *(settings.output_dir, settings.run_name, settings.resolved(), settings.resume),
-        completed=partial(comparable, asked=asked, model=settings.model, environment=settings.environment),
+        completed=partial(comparable, config=config, model=settings.model, environment=settings.environment),
     )
 
 
@@ -85,8 +85,8 @@ def test_a_run_goes_on_where_its_configuration_lacks_options_that_came_since(
 
 
 def test_an_option_that_came_since_is_refused_where_it_changes_something(model: Path, tmp_path: Path) -> None:
-    given = ["model.chat.history=template", "algorithm.clip_range_high=0.3", "algorithm.clip_range=0.2"]
-    settings = run_settings([*ASKED, f"model.path={model}", f"output_dir={tmp_path}", *given])
+    options = ["model.chat.history=template", "algorithm.clip_range_high=0.3", "algorithm.clip_range=0.2"]
+    settings = run_settings([*ASKED, f"model.path={model}", f"output_dir={tmp_path}", *options])
     older = without(settings.resolved(), "model.chat", "algorithm.clip_range_high", "algorithm.clip_range")
     with pytest.raises(InputError) as refusal:
         opened(settings, older)
@@ -100,13 +100,13 @@ def test_plain_prompts_of_an_older_run_are_what_auto_means_without_a_template(
 ) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "1 2"}\n')
-    asked = [*ASKED, "task=prompts", f"task.data_files={file}", f"output_dir={tmp_path}"]
-    settings = run_settings([*asked, f"model.path={model}"])
+    overrides = [*ASKED, "task=prompts", f"task.data_files={file}", f"output_dir={tmp_path}"]
+    settings = run_settings([*overrides, f"model.path={model}"])
     older = settings.resolved() | {"environment": {"name": "single_turn", "template": "plain"}}
     assert opened(settings, older).config()["environment"]["template"] == "auto"
 
     chat = with_template(make_tiny_model(tmp_path / "chat"))
-    instruct = run_settings([*asked, f"model.path={chat}"])
+    instruct = run_settings([*overrides, f"model.path={chat}"])
     older["model"] = instruct.resolved()["model"]
     with pytest.raises(InputError, match=r"environment\.template: there 'plain', asked for 'auto'"):
         opened(instruct, older)
@@ -115,8 +115,8 @@ def test_plain_prompts_of_an_older_run_are_what_auto_means_without_a_template(
 def test_plan_takes_an_older_run(settings: RunSettings, model: Path) -> None:
     folder = opened(settings, without(settings.resolved(), "model.chat", "evaluation"))
     folder.config_file.write_text(yaml.safe_dump(without(settings.resolved(), "model.chat", "evaluation")))
-    asked = [*ASKED, f"model.path={model}", f"output_dir={settings.output_dir}"]
-    assert make_plan(asked).folder == folder
+    overrides = [*ASKED, f"model.path={model}", f"output_dir={settings.output_dir}"]
+    assert make_plan(overrides).folder == folder
 
 
 def test_every_reader_takes_an_older_run_s_prompts_as_plain(settings: RunSettings, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import InputError
 from services.config.override_words import parse
-from services.train.sweep import expand
+from services.training.train.sweep import expand
 
 FOREIGN = st.characters(min_codepoint=0x80, exclude_categories=["Cs"])
 SIGNS = st.sampled_from("!#&;<>^`~/-.+%*@?|_")
@@ -28,7 +28,7 @@ def test_a_text_of_any_script_is_its_own_value_wherever_it_stands(word: str) -> 
     assert parse(f"a={{train: {word}, b: [x y, {word}]}}").value() == {"train": word, "b": ["x y", word]}
     override = parse(f"a={word},b")
     assert override.is_sweep_override()
-    assert [parse(each).value() for (each,) in expand([override.input_line])[0]] == [word, "b"]
+    assert [parse(text).value() for (text,) in expand([override.input_line])[0]] == [word, "b"]
 
 
 @given(st.text(FOREIGN | LETTERS, min_size=1).filter(lambda key: not key.isascii() and not key[0].isdigit()))
@@ -78,6 +78,14 @@ def test_choices_and_ranges_still_make_a_sweep() -> None:
 @pytest.mark.parametrize("text", ["~ä", "ä", "a=[ä", "a='ä", "a=f(ä", "a@ä=1"])
 def test_what_is_no_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected KEY=VALUE"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"), [("--task=prompts", "task=prompts"), ("--num-epochs", "num_epochs=VALUE")]
+)
+def test_a_word_with_dashes_is_answered_with_the_word_to_type(text: str, typed: str) -> None:
+    with pytest.raises(InputError, match=f"{text}: expected KEY=VALUE without dashes, such as {typed}$"):
         parse(text)
 
 

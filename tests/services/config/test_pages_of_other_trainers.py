@@ -47,11 +47,11 @@ def rows(page: str) -> list[Row]:
     >>> rows("`data.` | Whetstone |\\n--- | --- |\\n`n`, `m` | `seed`, `rollout.engine=vllm` | not `this`\\n")
     [Row(heading=('data.',), theirs=('n', 'm'), ours=('seed', 'rollout.engine=vllm'))]
     """
-    found = []
+    table_rows = []
     for table in re.findall(r"^.* \| Whetstone \|.*\n(?:.*\|.*\n)+", page, re.MULTILINE):
         header, _, *lines = ([*line.split("|"), ""] for line in table.splitlines())
-        found += [Row(in_code(header[0]), in_code(line[0]), in_code(line[1])) for line in lines]
-    return found
+        table_rows += [Row(in_code(header[0]), in_code(line[0]), in_code(line[1])) for line in lines]
+    return table_rows
 
 
 def theirs(page: str) -> list[tuple[str, Row]]:
@@ -64,15 +64,15 @@ def theirs(page: str) -> list[tuple[str, Row]]:
     ]
 
 
-def options_in(told: str) -> set[str]:
+def options_in(answer: str) -> set[str]:
     """Return the options that an answer of the command line names; of `a=b` the key.
 
     >>> sorted(options_in("algorithm=NAME and algorithm.aggregation; of dpo: algorithm.loss_type"))
     ['algorithm', 'algorithm.aggregation', 'algorithm.loss_type']
     """
-    if told.startswith("nothing:"):
+    if answer.startswith("nothing:"):
         return set()
-    words = [word for word in OPTION.findall(re.sub(r"=[\w.:/]+", "", told))]
+    words = [word for word in OPTION.findall(re.sub(r"=[\w.:/]+", "", answer))]
     return {word for word in words if word.partition(".")[0] in RunSettings.model_fields}
 
 
@@ -87,13 +87,13 @@ def test_the_tables_are_read() -> None:
 @pytest.mark.parametrize(("page", "name"), NAMES)
 def test_page_and_command_line_say_the_same(page: str, name: str) -> None:
     """A name in two tables has two meanings, and the command line tells both."""
-    told = ours(name)
-    assert told is not None, "the command line does not know it"
+    answer = ours(name)
+    assert answer is not None, "the command line does not know it"
     written = [
-        {option.partition("=")[0] for option in row.ours} for each, row in theirs(page) if each == name
+        {option.partition("=")[0] for option in row.ours} for typed, row in theirs(page) if typed == name
     ]
-    assert options_in(told) <= set().union(*written), told
-    assert all(bool(options) == bool(options & options_in(told)) for options in written), told
+    assert options_in(answer) <= set().union(*written), answer
+    assert all(bool(options) == bool(options & options_in(answer)) for options in written), answer
 
 
 @pytest.mark.parametrize("page", [TRL, VERL], ids=["trl", "verl"])
@@ -101,12 +101,12 @@ def test_every_name_of_theirs_is_answered_if_it_is_typed(page: str) -> None:
     mine = set(flat(run_settings(["experiment=demo", "model.path=m"]).resolved()))
     typed = [name for name, _ in theirs(page) if name not in mine and f"algorithm.{name}" not in mine]
     for section in ("algorithm", "others"):  # an algorithm's options are read first
-        given = [name for name in typed if name.startswith("algorithm.") == (section == "algorithm")]
-        if not given:
+        names = [name for name in typed if name.startswith("algorithm.") == (section == "algorithm")]
+        if not names:
             continue
         with pytest.raises(InputError) as refused:
-            run_settings(["experiment=demo", "model.path=m", *(f"{name}=1" for name in given)])
-        expected = {f"{name}: there is no such option. Here it is {ours(name)}" for name in given}
+            run_settings(["experiment=demo", "model.path=m", *(f"{name}=1" for name in names)])
+        expected = {f"{name}: there is no such option. Here it is {ours(name)}" for name in names}
         assert set(str(refused.value).split("\n")) == expected
 
 
@@ -127,7 +127,7 @@ def test_every_option_of_ours_can_be_set() -> None:
     """Each is set to the value that it has; an option of an algorithm is set with one that has it."""
     left = {option for option in TOLD if "=" not in option} - {"algorithm"}
     left -= {"data.num_epochs", "reward.LABEL.weight", "reward.model"}  # set in the next test
-    for algorithm in ("grpo", "ppo", "dpo", "kto", "supervised"):
+    for algorithm in ("grpo", "sapo", "ppo", "dpo", "kto", "supervised"):
         base = [
             f"algorithm={algorithm}",
             "model.path=m",
@@ -139,13 +139,13 @@ def test_every_option_of_ours_can_be_set() -> None:
         tree = run_settings(base).resolved()
         known = [option for option in sorted(left) if option in set(flat(tree))]
         left -= set(known)
-        given = [f"{key}={json.dumps(value_at(tree, key))}" for key in known]
-        assert run_settings([*base, *given]).resolved() == tree
+        overrides = [f"{key}={json.dumps(value_at(tree, key))}" for key in known]
+        assert run_settings([*base, *overrides]).resolved() == tree
     assert left == set()
 
 
 @pytest.mark.parametrize(
-    "given",
+    "choice",
     [
         *sorted(option for option in TOLD if "=" in option),
         "data.num_epochs=2 algorithm=dpo data=annotated",
@@ -153,10 +153,10 @@ def test_every_option_of_ours_can_be_set() -> None:
         "reward=learned_reward reward.model=m",
     ],
 )
-def test_every_choice_of_ours_is_accepted(given: str) -> None:
+def test_every_choice_of_ours_is_accepted(choice: str) -> None:
     base = ["model.path=m", "task=prompts", "task.data_files=f", "reward=length"]
-    with_teacher = ["model.reference.path=t"] if "distillation" in given else []
-    run_settings([*base, *with_teacher, *given.split()])
+    with_teacher = ["model.reference.path=t"] if "distillation" in choice else []
+    run_settings([*base, *with_teacher, *choice.split()])
 
 
 def test_every_algorithm_that_the_pages_name_is_there() -> None:
@@ -172,9 +172,9 @@ def fields_of(name: str) -> dict[str, Any]:
     for place in PLACES_OF_TRL:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TRL's, about what it calls experimental
-            found = getattr(importlib.import_module(place), name, None)
-        if found is not None:
-            return {field.name: field.default for field in dataclasses.fields(found)}
+            config = getattr(importlib.import_module(place), name, None)
+        if config is not None:
+            return {field.name: field.default for field in dataclasses.fields(config)}
     raise AssertionError(f"trl has no {name}")
 
 
@@ -226,18 +226,21 @@ def test_trls_script_and_our_command_ask_for_the_same(modules: Path) -> None:
         for node in ast.walk(script)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "GRPOConfig"
     )
-    asked = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    arguments = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     run = command_of(TRL)
-    responses = asked["per_device_train_batch_size"] * asked["gradient_accumulation_steps"]
+    responses = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"]
     assert run.rollout.prompts_per_iteration * run.group_size == responses
     assert run.algorithm.minibatch_size is None  # one step on all of them
-    assert run.group_size == asked["num_generations"]
-    assert run.rollout.max_tokens == asked["max_completion_length"]
+    assert run.group_size == arguments["num_generations"]
+    assert run.rollout.max_tokens == arguments["max_completion_length"]
     assert fields_of("GRPOConfig")["use_bias_correction_kl"] is True
-    assert (run.algorithm.kl.coefficient, run.algorithm.kl.estimator) == (asked["beta"], "k3_exact")
-    assert (run.algorithm.learning_rate, run.iterations) == (asked["learning_rate"], asked["max_steps"])
+    assert (run.algorithm.kl.coefficient, run.algorithm.kl.estimator) == (arguments["beta"], "k3_exact")
+    assert (run.algorithm.learning_rate, run.iterations) == (
+        arguments["learning_rate"],
+        arguments["max_steps"],
+    )
     default = fields_of("GRPOConfig")
-    assert asked.keys() <= default.keys()
+    assert arguments.keys() <= default.keys()
     assert run.learner.lr_schedule == default["lr_scheduler_type"]
     assert (run.algorithm.clip_range, run.algorithm.max_grad_norm) == (
         default["epsilon"],
@@ -262,7 +265,7 @@ def test_trls_reward_scores_unchanged(modules: Path) -> None:
     exec((modules / "my_rewards.py").read_text(), names)
     rows = {"answer": [prompt.meta["answer"] for prompt in prompts], "trainer_state": None}
     called = names["right"](
-        prompts=[each.text for each in prompts], completions=texts, completion_ids=[[1]] * 3, **rows
+        prompts=[prompt.text for prompt in prompts], completions=texts, completion_ids=[[1]] * 3, **rows
     )
     assert served == called == [1.0, 0.0, 1.0]
 
@@ -270,19 +273,19 @@ def test_trls_reward_scores_unchanged(modules: Path) -> None:
 def test_verls_script_and_our_command_ask_for_the_same(modules: Path) -> None:
     (script,) = (block for block in blocks(VERL, "sh") if block.startswith("python3"))
     words = [word for word in shlex.split(script.replace("\\\n", " ")) if "=" in word]
-    asked = dict(word.split("=", 1) for word in words)
+    options = dict(word.split("=", 1) for word in words)
     actor, run = "actor_rollout_ref.actor.", command_of(VERL)
-    assert run.rollout.prompts_per_iteration == int(asked["data.train_batch_size"])
-    assert run.group_size == int(asked["actor_rollout_ref.rollout.n"])
-    assert run.algorithm.minibatch_size == int(asked[f"{actor}ppo_mini_batch_size"]) * run.group_size
-    assert run.algorithm.kl.placement == "loss" and asked[f"{actor}use_kl_loss"] == "True"
-    assert run.algorithm.kl.coefficient == float(asked[f"{actor}kl_loss_coef"])
+    assert run.rollout.prompts_per_iteration == int(options["data.train_batch_size"])
+    assert run.group_size == int(options["actor_rollout_ref.rollout.n"])
+    assert run.algorithm.minibatch_size == int(options[f"{actor}ppo_mini_batch_size"]) * run.group_size
+    assert run.algorithm.kl.placement == "loss" and options[f"{actor}use_kl_loss"] == "True"
+    assert run.algorithm.kl.coefficient == float(options[f"{actor}kl_loss_coef"])
     assert run.algorithm.kl.estimator == "k3"  # low_var_kl, verl's default
-    limits = (asked["data.max_prompt_length"], asked["data.max_response_length"])
+    limits = (options["data.max_prompt_length"], options["data.max_response_length"])
     assert (run.rollout.max_prompt_tokens, run.rollout.max_tokens) == tuple(map(int, limits))
-    assert run.iterations == int(asked["trainer.total_training_steps"])
-    assert run.evaluate_every == int(asked["trainer.test_freq"])
-    assert all(ours(name) for name in asked)
+    assert run.iterations == int(options["trainer.total_training_steps"])
+    assert run.evaluate_every == int(options["trainer.test_freq"])
+    assert all(ours(name) for name in options)
 
 
 def test_verls_reward_scores_verls_files(modules: Path) -> None:
@@ -305,6 +308,7 @@ def test_verls_reward_scores_verls_files(modules: Path) -> None:
     prompts = run.task.prompts("train")
     assert prompts[0].messages and len(run.task.prompts("validation")) == 2
     samples = [
-        Sample(f"It is {n + 1 if n else 5}", each.text, meta=each.meta) for n, each in enumerate(prompts)
+        Sample(f"It is {n + 1 if n else 5}", prompt.text, meta=prompt.meta)
+        for n, prompt in enumerate(prompts)
     ]
     assert [score for score, _ in RewardServer(run.reward[0]).score(samples)] == [0.0, 1.0, 1.0]

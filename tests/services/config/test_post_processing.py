@@ -22,13 +22,13 @@ from services.config.post_processing import (
     sentences,
     three_sentence_summary,
 )
-from services.loop.collecting import Collector, FailureBudget
-from services.loop.evaluations.evaluation import evaluate
-from services.sources.leasing import EVALUATION, evaluation_leases
-from services.tokens.prompt_tokens import PromptTokens
-from services.tracking.console import Console
+from services.data.tokens.prompt_tokens import PromptTokens
+from services.runs.tracking.console import Console
+from services.training.loop.collecting import Collector, FailureBudget
+from services.training.loop.evaluations.evaluation import evaluate
+from services.training.sources.leasing import EVALUATION, evaluation_leases
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
-from tests.services.loop.test_controller import Loop
+from tests.services.training.loop.test_controller import Loop
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def evaluated(name: str | None) -> tuple[list[str], list[str], float]:
         prompts(2), PromptTokens(WordTokens()), Sampling(max_tokens=4), samples=1, seed=0
     )
     workers, console = FakeWorkers([]), Console(Terminal(file=io.StringIO()))
-    found = evaluate(
+    evaluation = evaluate(
         "validation",
         leases,
         Collector(workers, FakeRewards(), FailureBudget(10, 10), console, lambda: None, 1.0),
         find_post_processor(name),
     )
     written = [rollout.text for finished in workers.generate(leases) for rollout in finished]
-    return [row["generated_text"] for row in found.rows], written, found.metrics["length/mean"]
+    return [row["generated_text"] for row in evaluation.rows], written, evaluation.metrics["length/mean"]
 
 
 @pytest.fixture
@@ -148,25 +148,23 @@ def test_tokens_stay_those_that_were_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("three_sentences", "there is no such post-processor; did you mean 'three_sentence_summary'?"),
         ("nowhere_at_all:function", "importing nowhere_at_all failed: ModuleNotFoundError"),
         ("of_mine:upper", "of_mine has no function upper"),
     ],
 )
-def test_an_unknown_post_processor_is_refused_at_the_door(module: Path, name: str, said: str) -> None:
+def test_an_unknown_post_processor_is_refused_at_the_door(module: Path, name: str, message: str) -> None:
     module.write_text("def lower(text):\n    return text.lower()\n")
     with pytest.raises(InputError) as caught:
         build(EvaluationSettings, {"post_processor": name}, where="evaluation")
-    assert said in str(caught.value) and f"evaluation.post_processor={name}" in str(caught.value)
+    assert message in str(caught.value) and f"evaluation.post_processor={name}" in str(caught.value)
 
 
 def test_what_a_function_of_ones_own_does_wrong_is_shown_with_the_text(module: Path) -> None:
     module.write_text("def nothing(text):\n    pass\ndef fails(text):\n    return {}[text]\n")
-    with pytest.raises(
-        InputError, match=r"of_mine:nothing: expected a text back, got None\ntext: 'text \d+'"
-    ):
+    with pytest.raises(InputError, match=r"of_mine:nothing: expected a text, got None\ntext: 'text \d+'"):
         evaluated("of_mine:nothing")
     with pytest.raises(InputError, match=r"of_mine:fails raised KeyError: "):
         evaluated("of_mine:fails")

@@ -14,17 +14,17 @@ from contracts.scores import MetricValue, Sample, Score
 from reward_servers.settings import parts
 from reward_servers.shaping import shares
 from services.config.reward_view import Judging, talk_before, with_score
-from services.loop.collecting import Collector, FailureBudget
-from services.loop.evaluations.evaluation import evaluate
-from services.sources.leasing import LeaseSource, evaluation_leases
-from services.tokens.prompt_tokens import PromptTokens
-from services.tracking.console import Console
+from services.data.tokens.prompt_tokens import PromptTokens
+from services.runs.tracking.console import Console
+from services.training.loop.collecting import Collector, FailureBudget
+from services.training.loop.evaluations.evaluation import evaluate
+from services.training.sources.leasing import LeaseSource, evaluation_leases
 from tests.fakes import FakeRewards, FakeWorkers, WordTokens, prompts
 
 
-def turn(text: str, said: str = "", reward: float | None = None, num_tokens: int = 2) -> Turn:
+def turn(text: str, observed: str = "", reward: float | None = None, num_tokens: int = 2) -> Turn:
     none = (0.0,) * num_tokens
-    return Turn((5,), (7,) * num_tokens, text, none, (0,) * num_tokens, reward, observation_text=said)
+    return Turn((5,), (7,) * num_tokens, text, none, (0,) * num_tokens, reward, observation_text=observed)
 
 
 def talk(*turns: Turn) -> Rollout:
@@ -73,8 +73,8 @@ def test_at_each_turn_an_answer_is_judged_after_what_was_said_before_it() -> Non
 
 
 def test_each_role_earns_the_score_of_a_whole_talk_and_that_of_its_own_turns() -> None:
-    said = [("pro", "Yes."), ("con", "No."), ("pro", "Yes!")]
-    debate = talk(*[replace(turn(text), role=role) for role, text in said])
+    lines = [("pro", "Yes."), ("con", "No."), ("pro", "Yes!")]
+    debate = talk(*[replace(turn(text), role=role) for role, text in lines])
     for at in ("end", "answer"):
         scored = Judging(at=at).scored(debate, [Score(2.0, {"wit": 2.0})])
         assert [turn.reward for turn in scored.turns] == [None, 2.0, 2.0]
@@ -188,8 +188,8 @@ def test_a_turn_without_tokens_is_nobodys_answer() -> None:
 
 
 def test_a_role_is_judged_by_what_it_heard_itself() -> None:
-    said = (("p1", "Begin.", "pro"), ("p2", "Go on.", "pro"), ("c1", "Answer p1.", "con"))
-    turns = (replace(turn(text, observed), role=role) for text, observed, role in said)
+    lines = (("p1", "Begin.", "pro"), ("p2", "Go on.", "pro"), ("c1", "Answer p1.", "con"))
+    turns = (replace(turn(text, observed), role=role) for text, observed, role in lines)
     samples = Judging(at="turn").samples(talk(*turns))
     assert [(sample.text, sample.prompt) for sample in samples] == [
         ("p1", "Begin."),
@@ -199,11 +199,11 @@ def test_a_role_is_judged_by_what_it_heard_itself() -> None:
 
 
 def test_each_talk_of_a_program_is_judged_without_the_others() -> None:
-    said = (("m1", "Plan.", True), ("m2", "Go on.", False), ("h1", "Search.", True), ("h2", "More.", False))
-    episode = talk(*(replace(turn(text, heard), fresh=begins) for text, heard, begins in said))
+    lines = (("m1", "Plan.", True), ("m2", "Go on.", False), ("h1", "Search.", True), ("h2", "More.", False))
+    episode = talk(*(replace(turn(text, heard), fresh=begins) for text, heard, begins in lines))
     prompts = {
-        own: [sample.prompt for sample in Judging(at="turn", own_talks=own).samples(episode)]
-        for own in (True, False)
+        own_talks: [sample.prompt for sample in Judging(at="turn", own_talks=own_talks).samples(episode)]
+        for own_talks in (True, False)
     }
     assert prompts[True] == ["Plan.", "Plan.\nm1\nGo on.", "Search.", "Search.\nh1\nMore."]
     # A model that forgot old turns still plays one game.
@@ -211,10 +211,10 @@ def test_each_talk_of_a_program_is_judged_without_the_others() -> None:
 
 
 def test_a_programs_talks_share_a_score_for_the_whole_if_they_split_credit() -> None:
-    said = (("a1", "", True), ("a2", "", False), ("b1", "", True), ("c1", "con", True))
-    episode = talk(*(replace(turn(text), role=role, fresh=begins) for text, role, begins in said))
+    lines = (("a1", "", True), ("a2", "", False), ("b1", "", True), ("c1", "con", True))
+    episode = talk(*(replace(turn(text), role=role, fresh=begins) for text, role, begins in lines))
     earned = {
-        split: [each.reward for each in Judging(splits_credit=split).scored(episode, [Score(3.0)]).turns]
+        split: [judged.reward for judged in Judging(splits_credit=split).scored(episode, [Score(3.0)]).turns]
         for split in (False, True)
     }
     assert earned[False] == [None, None, 3.0, 3.0]

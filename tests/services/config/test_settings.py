@@ -15,7 +15,7 @@ from learner.algorithms.ppo import PPO
 from services.config.compose import compose
 from services.config.reward_view import Judging
 from services.config.settings import RunSettings
-from services.tasks.base import Split
+from services.data.tasks.base import Split
 from tests.services.countdown import COUNTDOWN, Countdown
 
 
@@ -35,8 +35,8 @@ class Echo:
 ECHO = {"name": f"{__name__}:Echo", "text": "hello"}
 
 
-def settings(**given: Any) -> RunSettings:
-    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "m"}, **given}
+def settings(**sections: Any) -> RunSettings:
+    whole = {"algorithm": "ppo", "task": "increasing_numbers", "model": {"path": "m"}, **sections}
     return build(RunSettings, whole, where="")
 
 
@@ -93,7 +93,7 @@ def test_a_task_without_a_reward_of_its_own_asks_for_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "sections",
     [
         {},
         {"algorithm": {"name": "ppo", "kl": {"target": 0.5}}, "rollout": {"stop": ["\n"]}},
@@ -104,8 +104,8 @@ def test_a_task_without_a_reward_of_its_own_asks_for_one() -> None:
         {"environment": COUNTDOWN, "reward": "length"},
     ],
 )
-def test_written_down_and_read_back_they_are_the_same(given: dict[str, Any]) -> None:
-    run = settings(**given)
+def test_written_down_and_read_back_they_are_the_same(sections: dict[str, Any]) -> None:
+    run = settings(**sections)
     plain = json.loads(json.dumps(run.resolved()))
     again = build(RunSettings, yaml.safe_load(yaml.safe_dump(plain)), where="")
     assert json.loads(json.dumps(again.resolved())) == plain
@@ -133,7 +133,7 @@ def test_evaluation_samples_as_training_does_but_for_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("sections", "message"),
     [
         (
             {"rollout": {"min_tokens": 8}, "evaluation": {"max_tokens": 4}},
@@ -155,10 +155,10 @@ def test_evaluation_samples_as_training_does_but_for_what_it_says() -> None:
         ({"resume": "always"}, "resume: got 'always'"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(given: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_together_is_refused(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        settings(**given)
-    assert said in str(caught.value)
+        settings(**sections)
+    assert message in str(caught.value)
 
 
 def test_an_incomplete_configuration_names_what_is_missing() -> None:
@@ -193,8 +193,8 @@ def test_other_trainers_names_are_understood(theirs: str, ours: str) -> None:
     run = settings(algorithm=theirs, model={"path": "m", "reference": reference})
     assert run.algorithm_name == ours and run.run_name == f"increasing_numbers-{ours}-seed0"
     assert run.resolved()["algorithm"]["name"] == ours
-    told = ["task=increasing_numbers", "model.path=m", "model.reference.path=t"][: 3 if reference else 2]
-    assert compose([f"algorithm={theirs}", *told])["algorithm"] == {"name": ours}
+    overrides = ["task=increasing_numbers", "model.path=m", "model.reference.path=t"][: 3 if reference else 2]
+    assert compose([f"algorithm={theirs}", *overrides])["algorithm"] == {"name": ours}
 
 
 def test_no_name_of_ours_is_taken() -> None:
@@ -205,8 +205,8 @@ def test_only_nlpo_samples_within_a_mask_and_only_in_training() -> None:
     assert not settings().sampling().masked
     nlpo = settings(algorithm="nlpo")
     assert (nlpo.sampling().masked, nlpo.sampling(evaluating=True).masked) == (True, False)
-    asked = settings(algorithm="nlpo", evaluation={"masked": True})
-    assert asked.sampling(evaluating=True).masked
+    run = settings(algorithm="nlpo", evaluation={"masked": True})
+    assert run.sampling(evaluating=True).masked
 
 
 def test_evaluations_penalise_repetition_as_rollouts_do_or_by_their_own_number() -> None:
@@ -228,7 +228,7 @@ def test_a_reference_in_frozen_layers_allows_no_dropout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("sections", "message"),
     [
         (
             {"algorithm": "grpo", "rollout": {"group_size": 1}},
@@ -236,12 +236,12 @@ def test_a_reference_in_frozen_layers_allows_no_dropout() -> None:
         ),
         (
             {"algorithm": "dapo", "rollout": {"max_staleness": 1}},
-            "got rollout.max_staleness=1, expected 0, or algorithm.max_refills=0",
+            "got rollout.max_staleness=1, expected 0, or rollout.order=finished, or algorithm.max_refills=0",
         ),
         ({"algorithm": "distillation"}, "algorithm=distillation learns from a teacher: expected model.ref"),
         (
             {"algorithm": "supervised", "model": {"path": "m", "reference": {"path": "n"}}},
-            "algorithm=supervised asks no reference model while it trains: got model.reference.path=n",
+            "algorithm=supervised uses no reference model in training: got model.reference.path=n",
         ),
         ({"model": {"path": "m", "reference": {"revision": "v1"}}}, "got revision=v1 without a path"),
         ({"evaluation": {"masked": True}}, "algorithm=ppo has none"),
@@ -254,10 +254,10 @@ def test_a_reference_in_frozen_layers_allows_no_dropout() -> None:
         ),
     ],
 )
-def test_combinations_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+def test_combinations_that_make_no_sense_are_refused(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        settings(**given)
-    assert said in str(caught.value)
+        settings(**sections)
+    assert message in str(caught.value)
 
 
 # Environments
@@ -287,8 +287,8 @@ def test_an_environment_that_rewards_by_itself_needs_no_other_reward() -> None:
 def test_examples_by_chance_are_for_training_and_only_the_model_plays() -> None:
     run = settings(environment={"name": COUNTDOWN, "example_rate": 0.25})
     assert (run.sampling().example_rate, run.sampling(evaluating=True).example_rate) == (0.25, 0.0)
-    for each in (run, settings(algorithm="supervised", environment=COUNTDOWN)):
-        assert {each.sampling().player, each.sampling(evaluating=True).player} == {"model"}
+    for trained in (run, settings(algorithm="supervised", environment=COUNTDOWN)):
+        assert {trained.sampling().player, trained.sampling(evaluating=True).player} == {"model"}
 
 
 def test_imitation_in_an_environment_learns_from_experts() -> None:
@@ -307,7 +307,7 @@ DUMB = f"{__name__}:Dumb"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("sections", "message"),
     [
         ({"environment": "textwordl"}, "no such environment; did you mean 'textworld'?"),
         ({"environment": {"name": COUNTDOWN, "memry": 2}}, "environment.memry: there is no such option"),
@@ -338,7 +338,7 @@ DUMB = f"{__name__}:Dumb"
         ),
     ],
 )
-def test_an_environment_that_does_not_fit_is_refused(given: dict[str, Any], said: str) -> None:
+def test_an_environment_that_does_not_fit_is_refused(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        settings(**given)
-    assert said in str(caught.value)
+        settings(**sections)
+    assert message in str(caught.value)

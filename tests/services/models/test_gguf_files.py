@@ -127,11 +127,11 @@ def converted(written: tuple[Path, Any, Tokenizer], tmp_path_factory: pytest.Tem
 def test_the_folder_computes_what_the_files_weights_compute(written: Any, converted: Path) -> None:
     _, model, _ = written
     tokens = torch.tensor([[5, 9, 200, 31, 7, 0]])
-    found = AutoModelForCausalLM.from_pretrained(converted, dtype=torch.float32)
+    converted_model = AutoModelForCausalLM.from_pretrained(converted, dtype=torch.float32)
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(weight.bfloat16())
-        torch.testing.assert_close(found(tokens).logits, model(tokens).logits)
+        torch.testing.assert_close(converted_model(tokens).logits, model(tokens).logits)
 
 
 def test_the_tokenizer_its_end_and_its_template_come_along(written: Any, converted: Path) -> None:

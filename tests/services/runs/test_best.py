@@ -1,4 +1,4 @@
-"""The best checkpoint: which one it is, that it is kept, and that its model is there at the end."""
+"""The best checkpoint: its choice, its retention, and its model at the end."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from contracts.errors import InputError, LearnerLost
 from contracts.scores import Score
 from services.runs.best import Best, Criterion, best_of
 from tests.fakes import FakeRewards, FakeWorkers
-from tests.services.loop.test_controller import Loop
+from tests.services.training.loop.test_controller import Loop
 
 BEST = "val/reward/mean"
 
@@ -23,13 +23,13 @@ def rows(*values: float | None) -> list[dict[str, Any]]:
 
 
 def test_larger_or_smaller_is_better_and_the_first_of_equals() -> None:
-    found = rows(9.0, 0.1, 0.5, None, 0.5, 0.2)
+    evaluations = rows(9.0, 0.1, 0.5, None, 0.5, 0.2)
 
-    assert best_of(Criterion.of(BEST), found) == Best(2, 0.5)
-    assert best_of(Criterion.of(f"min:{BEST}"), found) == Best(1, 0.1)
-    assert best_of(Criterion.of(BEST), found, among=[4, 5]) == Best(4, 0.5)
-    assert best_of(Criterion.of(BEST), found, among=[3]) is None
-    assert best_of(Criterion.of("val/other"), found) is None
+    assert best_of(Criterion.of(BEST), evaluations) == Best(2, 0.5)
+    assert best_of(Criterion.of(f"min:{BEST}"), evaluations) == Best(1, 0.1)
+    assert best_of(Criterion.of(BEST), evaluations, among=[4, 5]) == Best(4, 0.5)
+    assert best_of(Criterion.of(BEST), evaluations, among=[3]) is None
+    assert best_of(Criterion.of("val/other"), evaluations) is None
 
 
 @settings(deadline=None, max_examples=30)
@@ -71,8 +71,8 @@ class ScoresVersions(FakeRewards):
 
 def loop_with(folder: Path, *values: float, **options: Any) -> Loop:
     rewards = ScoresVersions(values)
-    given = {"iterations": len(values) - 1, "keep_checkpoints": 1} | options
-    loop = Loop(folder, rewards=rewards, **given)
+    arguments = {"iterations": len(values) - 1, "keep_checkpoints": 1} | options
+    loop = Loop(folder, rewards=rewards, **arguments)
     rewards.workers = loop.workers
     return loop
 

@@ -35,16 +35,16 @@ def a_run(folder: Path, after: list[float], *, with_rows: bool = True) -> RunFol
 
 
 def test_the_first_and_the_last_evaluation_are_compared_prompt_by_prompt(tmp_path: Path) -> None:
-    found = change_in(a_run(tmp_path, [0.2, 0.58, 1.0, 0.42]), "validation", "reward/mean")
-    assert found is not None and found.difference == pytest.approx(0.1)
-    assert found.standard_error == pytest.approx(statistics.stdev([0.1, 0.08, 0.1, 0.12]) / 2)
-    assert found.direction == 1  # and 0.1 would be nothing beside errors of 0.2
+    comparison = change_in(a_run(tmp_path, [0.2, 0.58, 1.0, 0.42]), "validation", "reward/mean")
+    assert comparison is not None and comparison.difference == pytest.approx(0.1)
+    assert comparison.standard_error == pytest.approx(statistics.stdev([0.1, 0.08, 0.1, 0.12]) / 2)
+    assert comparison.direction == 1  # and 0.1 would be nothing beside errors of 0.2
 
 
 def test_a_change_within_its_error_has_no_direction(tmp_path: Path) -> None:
-    found = change_in(a_run(tmp_path, [0.5, 0.1, 0.3, 0.9014]), "validation", "reward/mean")
-    assert found is not None and found.difference == pytest.approx(0.00035)
-    assert found.direction == 0
+    comparison = change_in(a_run(tmp_path, [0.5, 0.1, 0.3, 0.9014]), "validation", "reward/mean")
+    assert comparison is not None and comparison.difference == pytest.approx(0.00035)
+    assert comparison.direction == 0
 
 
 def test_without_predictions_the_errors_of_both_means_are_all_there_is(tmp_path: Path) -> None:
@@ -62,9 +62,13 @@ def test_a_metric_that_the_texts_do_not_make_up_has_no_error(tmp_path: Path) -> 
 
 
 def test_several_texts_of_a_prompt_count_as_one_draw() -> None:
-    once = [observed("reward/mean", metrics_of(own), rows_of(own)) for own in (EASE, [0.2, 0.58, 1.0, 0.42])]
+    once = [
+        observed("reward/mean", metrics_of(rewards), rows_of(rewards))
+        for rewards in (EASE, [0.2, 0.58, 1.0, 0.42])
+    ]
     four = [
-        observed("reward/mean", metrics_of(own), rows_of(own, 4)) for own in (EASE, [0.2, 0.58, 1.0, 0.42])
+        observed("reward/mean", metrics_of(rewards), rows_of(rewards, 4))
+        for rewards in (EASE, [0.2, 0.58, 1.0, 0.42])
     ]
     expected = change(*once).standard_error
     assert change(*four).standard_error == pytest.approx(expected)

@@ -110,23 +110,23 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("file", "spoil", "told"), DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize(("file", "spoil", "message"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_one_is_set_aside_by_name_and_the_one_before_it_is_used(
-    folder: RunFolder, file: str, spoil: Callable[[Path], None], told: str
+    folder: RunFolder, file: str, spoil: Callable[[Path], None], message: str
 ) -> None:
     save(folder, 2)
     path = save(folder, 4)
     spoil(path / file)
-    left = sorted(each.name for each in path.iterdir())
+    left = sorted(child.name for child in path.iterdir())
     notes: list[str] = []
 
     assert checkpoints.newest_whole(folder, notes.append) == (2, folder.checkpoint(2))
 
     assert list(folder.checkpoints()) == [2]
     (aside,) = checkpoints.damaged(folder)
-    assert sorted(each.name for each in aside.iterdir()) == left  # nothing of it is lost
+    assert sorted(child.name for child in aside.iterdir()) == left  # nothing of it is lost
     (note,) = notes
-    assert note.startswith(f"{path} is damaged: {told}") and f"kept as {aside.name}" in note
+    assert note.startswith(f"{path} is damaged: {message}") and f"now called {aside.name}" in note
 
 
 def test_what_is_found_whole_is_not_read_twice_but_looked_at(
@@ -187,19 +187,19 @@ def test_an_old_one_without_checksums_is_used_and_that_is_said_once(folder: RunF
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "message"),
     [
         ("policy.safetensors", "policy.safetensors is cut short: 95 bytes, expected 96"),
         ("loop.json", "loop.json is damaged: it is not JSON"),
     ],
 )
-def test_of_an_old_one_the_form_of_its_files_is_checked(folder: RunFolder, file: str, told: str) -> None:
+def test_of_an_old_one_the_form_of_its_files_is_checked(folder: RunFolder, file: str, message: str) -> None:
     without_checksums(folder, 2)
     cut(without_checksums(folder, 4) / file)
     notes: list[str] = []
 
     assert checkpoints.newest_whole(folder, notes.append) == (2, folder.checkpoint(2))
-    assert told in notes[0]
+    assert message in notes[0]
 
 
 def test_one_without_the_loops_state_is_damaged(folder: RunFolder) -> None:

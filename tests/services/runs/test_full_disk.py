@@ -16,13 +16,13 @@ from contracts.errors import DiskFull, InputError, LearnerLost, RunError
 from contracts.processes import disk
 from contracts.processes.disk import check_room, full_places, is_full, room_for
 from services import cli
-from services.report.report import write_report
 from services.runs import checkpoints
 from services.runs import full_disk as module
 from services.runs.checkpoint_retention import TRAINED
 from services.runs.folder import RunFolder
 from services.runs.full_disk import explained, what_is_safe
 from services.runs.json_lines import append_row, write_atomically
+from services.runs.report.report import write_report
 from tests.models import make_tiny_model
 from tests.runs import Run
 
@@ -113,14 +113,14 @@ def saved(folder: RunFolder, iteration: int) -> None:
 def test_what_is_safe_is_told(folder: RunFolder) -> None:
     assert what_is_safe(folder) == (
         f"No checkpoint is in {folder.path} yet. No iteration was finished. Make room, and the same command "
-        "begins anew"
+        "starts again"
     )
     for iteration in range(1, 7):
         folder.append_rollout_info(iteration, {})
     saved(folder, 4)
     assert what_is_safe(folder) == (
         f"Safe in {folder.path}: checkpoint 4 and the lines until iteration 4. Not saved: iterations 5 to 6. "
-        "Make room, and the same command goes on from there"
+        "Make room, and the same command continues from there"
     )
     saved(folder, 6)
     folder.model.mkdir()
@@ -138,9 +138,9 @@ def test_other_errors_stay_what_they_are_and_a_loss_names_a_full_disk(
 
     monkeypatch.setattr(module, "full_places", lambda places: [Path("/ray")])
     assert explained(input_error, folder) is input_error
-    told = explained(lost, folder)
-    assert type(told) is RunError
-    assert str(told).startswith("the learner died:. There is no room left in /ray. No checkpoint")
+    error = explained(lost, folder)
+    assert type(error) is RunError
+    assert str(error).startswith("the learner died:. There is no room left in /ray. No checkpoint")
 
 
 def test_a_command_says_it_in_one_line(
@@ -229,8 +229,8 @@ def test_a_run_on_a_full_disk_ends_with_one_line_and_goes_on_once_there_is_room(
 def test_a_process_that_cannot_write_its_log_ends_quietly(tmp_path: Path) -> None:
     script = """
 import logging, pathlib, sys
-from services.tracking.run_log import log_to
-from services.tracking.console import open_console
+from services.runs.tracking.run_log import log_to
+from services.runs.tracking.console import open_console
 log_to(pathlib.Path("/dev/full"), open_console())
 logging.getLogger("somebody").error("lost")
 """

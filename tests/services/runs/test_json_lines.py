@@ -1,4 +1,4 @@
-"""A damaged file of a run is told by name and line, and what it held is kept."""
+"""A damaged file of a run is reported by name and line, and its content is kept."""
 
 import json
 import logging
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import InputError
-from services.annotated.parts import read_manifest
-from services.loop.scaling import FOUND, _is_answered
-from services.pairwise.asking import kept_replies
-from services.report.report import write_report
+from services.data.annotated.parts import read_manifest
 from services.runs.folder import RunFolder
 from services.runs.json_lines import read_rows, sift
+from services.runs.report.report import write_report
+from services.studies.pairwise.asking import kept_replies
+from services.training.loop.scaling import FOUND, _is_answered
 
 CONFIG = {"seed": 1, "iterations": 4}
 DAMAGED = (
@@ -76,7 +76,7 @@ def test_a_resume_keeps_the_damaged_file_beside_the_one_without_the_line(
     assert kept.read_bytes() == before
     (record,) = caplog.records
     assert (
-        f"{file} is damaged, and the run goes on without these lines: line 2: " in record.getMessage()
+        f"{file} is damaged, and the run continues without these lines: line 2: " in record.getMessage()
         and kept.name in record.getMessage()
     )
 
@@ -112,8 +112,8 @@ def test_a_cut_line_that_a_checkpoint_holds_is_told(run: RunFolder, caplog: pyte
     (copy,) = run.path.glob("rollout_info.jsonl.damaged-*")
     assert copy.read_bytes() == cut
     assert [record.getMessage() for record in caplog.records] == [
-        f"{file} is damaged, and the run goes on without these lines: line 3: it was cut short. "
-        f"The file as it was is kept as {copy.name}"
+        f"{file} is damaged, and the run continues without these lines: line 3: it was cut short. "
+        f"The damaged file is kept as {copy.name}"
     ]
     assert [row["iteration"] for row in run.rollout_info()] == [1, 2]
 

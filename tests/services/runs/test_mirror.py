@@ -20,8 +20,8 @@ from services.runs import uploads as uploads_module
 from services.runs.claim import plain
 from services.runs.folder import RunFolder
 from services.runs.mirror import Mirror, open_mirror
+from services.runs.tracking.console import open_console
 from services.runs.uploads import Uploads
-from services.tracking.console import open_console
 from tests.local_run import train_here
 from tests.models import make_tiny_model
 from tests.runs import results
@@ -139,7 +139,7 @@ def test_a_damaged_best_is_told_and_the_newest_comes_without_it(tmp_path: Path) 
     there, iteration, notes = restored(str(store), tmp_path / "there", BEST)
 
     assert iteration == 4 and list(there.checkpoints()) == [4]
-    assert len(notes) == 1 and "2, the best one: policy.safetensors is not what its manifest says" in notes[0]
+    assert len(notes) == 1 and "2, the best: policy.safetensors differs from its manifest" in notes[0]
 
 
 @pytest.mark.parametrize("overwritten", [False, True])
@@ -180,7 +180,7 @@ def test_what_was_damaged_before_it_was_copied_is_no_whole_copy(tmp_path: Path) 
     there, iteration, notes = restored(url, tmp_path / "there")
 
     assert iteration == 2 and list(there.checkpoints()) == [2]
-    assert "policy.safetensors is not what its manifest says" in notes[0]
+    assert "policy.safetensors differs from its manifest" in notes[0]
 
 
 def test_lines_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
@@ -266,9 +266,9 @@ def test_what_is_not_whole_is_not_taken(damage: str, tmp_path: Path) -> None:
         first, *others = file.read_bytes()
         file.write_bytes(bytes([first ^ 1, *others]))
     else:
-        said = json.loads(manifest.read_text())
-        said["files"]["../../../elsewhere"] = said["files"]["policy.safetensors"]
-        manifest.write_text(json.dumps(said))
+        listing = json.loads(manifest.read_text())
+        listing["files"]["../../../elsewhere"] = listing["files"]["policy.safetensors"]
+        manifest.write_text(json.dumps(listing))
 
     there, iteration, notes = restored(str(store), tmp_path / "there")
 
@@ -357,7 +357,7 @@ def test_another_run_and_an_unwanted_one_are_refused(url: str, tmp_path: Path) -
 
     with pytest.raises(InputError, match=r"run holds a run with another configuration:\n  seed: there 1"):
         open_mirror(url, there, CONFIG | {"seed": 2}, "auto")
-    with pytest.raises(InputError, match="already holds this run's results, and resume=never"):
+    with pytest.raises(InputError, match="already holds this run's results, but resume=never"):
         open_mirror(url, there, CONFIG, "never")
     assert open_mirror(url, there, plain(CONFIG), "auto") is not None
     assert not there.exists()
@@ -386,14 +386,35 @@ def test_what_lies_beside_the_checkpoints_comes_back_where_it_is_missing(url: st
     there.episodes.write_text("newer")
     Mirror(url, "run").restore(there, print)
 
-    found = [there.path / path.relative_to(folder.path) for path in beside]
-    assert [path.read_text() for path in found] == [
-        "newer" if path == there.episodes else f"the first {path.name}" for path in found
+    copies = [there.path / path.relative_to(folder.path) for path in beside]
+    assert [path.read_text() for path in copies] == [
+        "newer" if path == there.episodes else f"the first {path.name}" for path in copies
     ]
     assert there.prediction_epochs("val") == [2]
     again = RunFolder.open(tmp_path / "again", "run", CONFIG, "auto")
     Mirror(f"{url}/empty", "run").restore(again, print)  # of which nothing is there
     assert contents(again.path).keys() <= {"config.yaml", ".lock"}
+
+
+def test_the_mirror_has_the_files_of_tokens_that_the_folder_has(url: str, tmp_path: Path) -> None:
+    folder = run_in(tmp_path / "here", 2)
+    folder.tokens.mkdir()
+    for iteration in (1, 2):
+        (folder.tokens / f"{iteration}.jsonl").write_text(f"of {iteration}")
+    copies = Uploads(Mirror(url, "run"), folder, print)
+    copies.begin(2)
+    assert copies.wait() is None
+    assert contents(restored(url, tmp_path / "first")[0].tokens) == {"1.jsonl": b"of 1", "2.jsonl": b"of 2"}
+
+    (folder.tokens / "1.jsonl").unlink()  # beyond the folder's limit
+    (folder.tokens / "2.jsonl").write_text("again, of 2")
+    (folder.tokens / "3.jsonl").write_text("of 3")
+    assert copies.finish() is None
+
+    there, _, _ = restored(url, tmp_path / "second")
+    assert contents(there.tokens) == {"2.jsonl": b"again, of 2", "3.jsonl": b"of 3"}
+    there.truncate_after(2)  # a run resumed at 2 writes the third file anew
+    assert contents(there.tokens) == {"2.jsonl": b"again, of 2"}
 
 
 def test_an_address_that_nobody_knows_and_the_run_itself_are_refused(tmp_path: Path) -> None:
@@ -442,7 +463,7 @@ def test_a_run_goes_on_elsewhere_as_if_nothing_had_been(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
 
     def train(place: str, iterations: int, mirror: str | None) -> RunFolder:
-        given = {
+        options = {
             "algorithm": "ppo",
             "task": {"name": "increasing_numbers", "num_prompts": 8, "num_eval_prompts": 2},
             "model": {"path": str(model)},
@@ -456,7 +477,7 @@ def test_a_run_goes_on_elsewhere_as_if_nothing_had_been(tmp_path: Path) -> None:
             "rollout": {"prompts_per_iteration": 4, "max_tokens": 6, "deterministic": True},
             "tracking": {"enabled": False},
         }
-        return train_here(build(RunSettings, given, where=""))
+        return train_here(build(RunSettings, options, where=""))
 
     url = f"memory://{uuid.uuid4()}"
     straight = train("straight", 3, None)

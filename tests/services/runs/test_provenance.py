@@ -18,16 +18,16 @@ def git(*words: str, cwd: Path) -> str:
 def test_a_files_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
     file.write_bytes(b"a row\n" * 300_000)  # more than one block
-    (found,) = provenance.data_files({"task": {"name": "prompts", "data_files": {"train": str(file)}}})
-    assert found["sha256"] == subprocess.check_output(["sha256sum", file], text=True).split()[0]
-    assert (found["split"], found["path"]) == ("train", str(file))
+    (record,) = provenance.data_files({"task": {"name": "prompts", "data_files": {"train": str(file)}}})
+    assert record["sha256"] == subprocess.check_output(["sha256sum", file], text=True).split()[0]
+    assert (record["split"], record["path"]) == ("train", str(file))
 
 
 def test_a_folder_has_an_entry_for_each_file(tmp_path: Path) -> None:
     for name in ("train.jsonl", "test.jsonl"):
         (tmp_path / name).write_text(name)
-    found = provenance.data_files({"task": {"data_files": str(tmp_path)}, "data": {"folder": str(tmp_path)}})
-    assert [Path(each["path"]).name for each in found] == ["test.jsonl", "train.jsonl"] * 2
+    files = provenance.data_files({"task": {"data_files": str(tmp_path)}, "data": {"folder": str(tmp_path)}})
+    assert [Path(record["path"]).name for record in files] == ["test.jsonl", "train.jsonl"] * 2
     assert provenance.data_files({"task": {"name": "imdb"}, "data": None}) == []
 
 

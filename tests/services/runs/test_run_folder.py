@@ -127,7 +127,7 @@ def test_a_second_process_is_refused_while_the_first_runs_and_not_after(tmp_path
     )
     assert first.stdout is not None
     assert first.stdout.readline() == "open\n"
-    with pytest.raises(InputError, match="running now"):
+    with pytest.raises(InputError, match="this run is running in"):
         RunFolder.open(tmp_path, "numbers", {"seed": 1}, "auto")
     assert is_held(tmp_path / "numbers")
 

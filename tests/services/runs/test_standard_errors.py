@@ -18,7 +18,7 @@ GROUPS = st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=2, max_size
 
 
 def flat(groups: Sequence[Sequence[float]]) -> tuple[list[float], list[int]]:
-    pairs = [(value, prompt) for prompt, own in enumerate(groups) for value in own]
+    pairs = [(value, prompt) for prompt, group in enumerate(groups) for value in group]
     return [value for value, _ in pairs], [prompt for _, prompt in pairs]
 
 
@@ -29,8 +29,8 @@ def sandwich(x_NK: np.ndarray, y_N: np.ndarray, prompts: Sequence[object]) -> np
     names = sorted(set(prompts), key=str)
     meat_KK = np.zeros_like(bread_KK)
     for name in names:
-        own = [place for place, prompt in enumerate(prompts) if prompt == name]
-        score_K = x_NK[own].T @ residuals_N[own]
+        places = [place for place, prompt in enumerate(prompts) if prompt == name]
+        score_K = x_NK[places].T @ residuals_N[places]
         meat_KK += np.outer(score_K, score_K)
     return len(names) / (len(names) - 1) * bread_KK @ meat_KK @ bread_KK
 
@@ -72,8 +72,8 @@ def test_it_is_the_sandwich_of_a_regression_on_a_constant(groups: list[list[floa
 def test_with_as_many_texts_of_each_prompt_it_is_that_of_the_prompts_means(
     data: st.DataObject, k: int
 ) -> None:
-    own = st.lists(VALUES, min_size=k, max_size=k)
-    groups = data.draw(st.lists(own, min_size=2, max_size=8))
+    same_size = st.lists(VALUES, min_size=k, max_size=k)
+    groups = data.draw(st.lists(same_size, min_size=2, max_size=8))
     means = [statistics.fmean(group) for group in groups]
     expected = statistics.stdev(means) / math.sqrt(len(means))
     assert standard_error(*flat(groups)) == pytest.approx(expected, rel=1e-6, abs=1e-9)
@@ -86,8 +86,8 @@ def test_it_knows_no_order_and_no_origin_and_has_the_values_scale(
     values, prompts = flat(groups)
     pairs = [(scale * value + shift, prompt) for value, prompt in zip(values, prompts, strict=True)]
     order.shuffle(pairs)
-    found, moved = standard_error(values, prompts), standard_error(*map(list, zip(*pairs, strict=True)))
-    assert found is not None and moved == pytest.approx(scale * found, rel=1e-6, abs=1e-6)
+    error, moved = standard_error(values, prompts), standard_error(*map(list, zip(*pairs, strict=True)))
+    assert error is not None and moved == pytest.approx(scale * error, rel=1e-6, abs=1e-6)
 
 
 def test_resampled_prompts_spread_as_it_says() -> None:
@@ -99,7 +99,7 @@ def test_resampled_prompts_spread_as_it_says() -> None:
     means = []
     for _ in range(4000):
         chosen = [groups[place] for place in draw.integers(0, len(groups), len(groups))]
-        means.append(statistics.fmean(value for own in chosen for value in own))
+        means.append(statistics.fmean(value for group in chosen for value in group))
     values, prompts = flat(groups)
     assert standard_error(values, prompts) == pytest.approx(statistics.stdev(means), rel=0.06)
     by_texts = statistics.stdev(values) / math.sqrt(len(values))
@@ -124,9 +124,9 @@ def test_a_change_is_the_sandwich_of_a_regression_on_before_and_after(
     indicator = [0.0] * len(lost) + [1.0] * len(gained)
     x_NK = np.stack([np.ones(len(indicator)), indicator], axis=1)
     variance = sandwich(x_NK, np.array(lost + gained), of_lost + of_gained)[1, 1]
-    found = standard_error_of_change(lost, of_lost, gained, of_gained)
-    assert found == pytest.approx(math.sqrt(max(variance, 0.0)), rel=1e-5, abs=1e-6)
-    assert standard_error_of_change(gained, of_gained, lost, of_lost) == pytest.approx(found)
+    error = standard_error_of_change(lost, of_lost, gained, of_gained)
+    assert error == pytest.approx(math.sqrt(max(variance, 0.0)), rel=1e-5, abs=1e-6)
+    assert standard_error_of_change(gained, of_gained, lost, of_lost) == pytest.approx(error)
 
 
 @given(GROUPS, GROUPS)
@@ -136,12 +136,12 @@ def test_prompts_that_only_one_side_has_are_independent(
     (lost, of_lost), (gained, of_gained) = flat(before), flat(after)
     others = [len(before) + prompt for prompt in of_gained]
     count = len(before) + len(after)
-    own = [
+    squares = [
         (len(groups) - 1) / len(groups) * (standard_error(*flat(groups)) or 0.0) ** 2
         for groups in (before, after)
     ]
-    found = standard_error_of_change(lost, of_lost, gained, others)
-    assert found == pytest.approx(math.sqrt(count / (count - 1) * sum(own)), rel=1e-6, abs=1e-9)
+    error = standard_error_of_change(lost, of_lost, gained, others)
+    assert error == pytest.approx(math.sqrt(count / (count - 1) * sum(squares)), rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize(

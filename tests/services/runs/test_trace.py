@@ -27,8 +27,8 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def events(text: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(text)
-    return found
+    parsed: list[dict[str, Any]] = json.loads(text)
+    return parsed
 
 
 def test_spans_become_complete_events_in_microseconds() -> None:
@@ -36,7 +36,7 @@ def test_spans_become_complete_events_in_microseconds() -> None:
     trace = Trace(file)
     trace.write([UPDATE])
     trace.end()
-    (shown,) = [each for each in events(file.getvalue()) if each["ph"] == "X"]
+    (shown,) = [event for event in events(file.getvalue()) if event["ph"] == "X"]
     assert shown == {
         **{"name": "update", "ph": "X", "pid": 1, "tid": 1},
         **{"ts": 1795459180250000, "dur": 800000},
@@ -49,13 +49,13 @@ def test_processes_and_lanes_are_named_once_and_told_apart() -> None:
     trace.write([UPDATE, GENERATES])
     trace.write([WAITS, UPDATE, Span("push", "another", 1.0, 1.0, "the learner")])
     trace.end()
-    found = events(file.getvalue())
-    processes = {each["pid"]: each["args"]["name"] for each in found if each["name"] == "process_name"}
-    lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in found if e["name"] == "thread_name"}
+    rows = events(file.getvalue())
+    processes = {event["pid"]: event["args"]["name"] for event in rows if event["name"] == "process_name"}
+    lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in rows if e["name"] == "thread_name"}
     assert processes == {1: "the learner", 2: "worker 0", 3: COMMAND}
     assert lanes == {(1, 1): "calls", (2, 1): "engine", (3, 1): "main", (1, 2): "another"}
-    assert len(found) == 5 + 3 * 2 + 4
-    assert [each["pid"] for each in found if each["name"] == "update"] == [1, 1]
+    assert len(rows) == 5 + 3 * 2 + 4
+    assert [event["pid"] for event in rows if event["name"] == "update"] == [1, 1]
 
 
 def test_a_file_that_was_cut_off_lacks_only_its_end() -> None:
@@ -69,7 +69,7 @@ def test_a_run_writes_what_was_kept_and_received(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), written(path), timeline.span("iteration 1"):
         timeline.receive("worker 0", [GENERATES])
         _ = 1 / 0
-    names = {each["name"] for each in events(path.read_text()) if each["ph"] == "X"}
+    names = {event["name"] for event in events(path.read_text()) if event["ph"] == "X"}
     assert names == {"generates", "iteration 1"}
 
 

@@ -21,38 +21,38 @@ def wait_until(is_so: object) -> None:
 
 
 def test_what_is_quick_is_not_worth_a_line() -> None:
-    said: list[str] = []
-    with doing("counting", said.append, first_s=3600.0):
+    lines: list[str] = []
+    with doing("counting", lines.append, first_s=3600.0):
         pass
-    assert said == []
+    assert lines == []
 
 
 def test_what_takes_long_is_told_from_its_beginning_to_its_end() -> None:
-    said: list[str] = []
-    with doing("counting", said.append, first_s=0.0, again_s=0.01):
-        wait_until(lambda: len(said) > 2)
-    assert said[0] == "counting …"
-    assert re.fullmatch(r"counting: \d+ s so far", said[1])
-    assert re.fullmatch(r"counting took \d+(\.\d+)? m?s", said[-1])
+    lines: list[str] = []
+    with doing("counting", lines.append, first_s=0.0, again_s=0.01):
+        wait_until(lambda: len(lines) > 2)
+    assert lines[0] == "counting …"
+    assert re.fullmatch(r"counting: \d+ s so far", lines[1])
+    assert re.fullmatch(r"counting took \d+(\.\d+)? m?s", lines[-1])
 
 
 def test_of_things_within_each_other_the_innermost_is_told_again() -> None:
-    said: list[str] = []
-    with doing("outer", said.append, first_s=0.0, again_s=0.01):
-        wait_until(lambda: "outer …" in said)
-        with doing("inner", said.append, first_s=0.0, again_s=0.01):
-            wait_until(lambda: "inner …" in said)
-            before = sum(text.startswith("outer:") for text in said)
-            wait_until(lambda: sum(text.startswith("inner:") for text in said) > 3)
-            assert sum(text.startswith("outer:") for text in said) <= before + 1
+    lines: list[str] = []
+    with doing("outer", lines.append, first_s=0.0, again_s=0.01):
+        wait_until(lambda: "outer …" in lines)
+        with doing("inner", lines.append, first_s=0.0, again_s=0.01):
+            wait_until(lambda: "inner …" in lines)
+            before = sum(text.startswith("outer:") for text in lines)
+            wait_until(lambda: sum(text.startswith("inner:") for text in lines) > 3)
+            assert sum(text.startswith("outer:") for text in lines) <= before + 1
 
 
 def test_what_fails_is_not_said_to_be_done() -> None:
-    said: list[str] = []
-    with pytest.raises(ValueError), doing("counting", said.append, first_s=0.0, again_s=3600.0):
-        wait_until(lambda: said)
+    lines: list[str] = []
+    with pytest.raises(ValueError), doing("counting", lines.append, first_s=0.0, again_s=3600.0):
+        wait_until(lambda: lines)
         raise ValueError
-    assert said == ["counting …"]
+    assert lines == ["counting …"]
 
 
 def test_a_command_that_loads_for_long_says_so_on_standard_error(tmp_path: Path) -> None:

@@ -137,16 +137,16 @@ def test_afterwards_the_handlers_are_those_before() -> None:
 
 
 def test_the_first_request_is_told_at_once_though_the_loop_has_not_looked() -> None:
-    told = list[str]()
+    notes = list[str]()
     with interruptible("x"):
-        request = StopRequest(lambda: told.append("asked"))
+        request = StopRequest(lambda: notes.append("asked"))
         request.hold()
         os.kill(os.getpid(), signal.SIGTERM)
         deadline = time.monotonic() + PATIENCE_S
-        while not told and time.monotonic() < deadline:
+        while not notes and time.monotonic() < deadline:
             time.sleep(0.01)
         request.restore()
-    assert told == ["asked"]
+    assert notes == ["asked"]
 
 
 # ---- whole processes ----
@@ -209,10 +209,10 @@ def test_what_does_not_end_by_itself_is_ended_with_all_that_it_started(tmp_path:
     child = psutil.Process(int(process.stdout.readline()))
     await_stillness(process.pid)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=PATIENCE_S)
+    _, errors = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "whetstone train: interrupted; checkpoint 4 is whole"
+    assert errors.splitlines()[-1] == "whetstone train: interrupted; checkpoint 4 is whole"
     psutil.wait_procs([child], timeout=PATIENCE_S)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
@@ -256,8 +256,8 @@ def test_a_job_in_the_background_heeds_sigterm_and_no_ctrl_c(tmp_path: Path) -> 
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1.5)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130 and said == "whetstone x: interrupted\n"
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130 and errors == "whetstone x: interrupted\n"
 
 
 def test_ctrl_c_that_is_for_an_answer_ends_no_command(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_terminal_that_goes_away_is_a_request_to_stop(tmp_path: Path) -> None:
             f"""
             import time
             from pathlib import Path
-            from services.tracking.console import open_console
+            from services.runs.tracking.console import open_console
             from services.terminal.interrupts import Interrupted, StopRequest
             console, stop = open_console(), StopRequest()
             stop.hold()
@@ -336,7 +336,7 @@ def test_nobody_who_reads_along_keeps_a_run_from_being_saved(tmp_path: Path) -> 
     process = run_script(
         tmp_path,
         """
-        from services.tracking.console import open_console
+        from services.runs.tracking.console import open_console
         console, stop = open_console(), interrupts.StopRequest()
         stop.hold()
         print("ready", flush=True)
