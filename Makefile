@@ -107,7 +107,7 @@ $(READY): requirements/$(EXTRA).txt requirements/overrides.txt | $(VENV)
 # Resolve the dependencies of pyproject.toml into a list of name==version, one for all Pythons: what the newest
 # takes, the others take. Torch's general build has CUDA's libraries, which a list for CPUs leaves out. These
 # targets install nothing, or the CUDA build would replace that of a CPU.
-EXTRAS := $(EXTRA) games adapters verifiable dev
+EXTRAS := $(EXTRA) games adapters verifiable training-service dev
 COMPILE = $(UV) pip compile pyproject.toml $(EXTRAS:%=--extra %) $(RESOLVE) --quiet --python-platform x86_64-unknown-linux-gnu
 
 pins: | $(VENV)
