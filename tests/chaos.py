@@ -216,6 +216,7 @@ def overrides(model: Path) -> tuple[str, ...]:
         "save_every=1",
         "keep_checkpoints=9",
         "metrics=[]",
+        "reward_servers.default.replicas=1",  # on Serve, whose controller is killed, too
         "tracking.enabled=false",
     )
 

@@ -96,6 +96,7 @@ def writing_ahead(model: Path) -> tuple[str, ...]:
         "reward_servers.default.timeout_s=3",
         "reward_servers.default.cache_size=0",  # what was scored before would spare the server its faults
         "reward_servers.retries=10",
+        "reward_servers.fickle.replicas=1",  # on Serve; tests/reward_servers/test_beside.py has the others
     )
 
 

@@ -25,7 +25,12 @@ ROOT = OUT / "memory_growth"
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 EVERY_S = 2.0
 MB = 1e6
-ROLES = {"ray::LearnerProcess": "learner", "ray::RolloutWorker": "worker", "ray::ServeReplica": "replica"}
+ROLES = {
+    "ray::LearnerProcess": "learner",
+    "ray::RolloutWorker": "worker",
+    "ray::ServeReplica": "replica",
+    "ray::GraderProcess": "graders",
+}
 
 Sample = tuple[int, dict[str, float]]  # iterations done, and MB of each role
 

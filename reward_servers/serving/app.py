@@ -1,5 +1,7 @@
 """Deployment of rewards and metrics on Ray Serve: one application each, and one more that speaks HTTP.
 
+A run's plain graders may do without Serve, in processes beside the driver (`beside.py`).
+
 Serve deploys, heals and deletes whole applications. With an application for each part, one that is redeployed
 or fails to start leaves the others alone.
 
@@ -28,8 +30,11 @@ from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from contracts.network.access import check_exposure, digest
 from reward_servers.deadlines import check_deadlines
 from reward_servers.part_checks import check_parts
+from reward_servers.places import place_of
 from reward_servers.serving.applications import HTTP_APPLICATION, QUIET, application_of, http_application
-from reward_servers.serving.deployments import deployment_name, handle_of, num_replicas
+from reward_servers.serving.beside import Handle, end, start, wait_until_up
+from reward_servers.serving.deployments import deployment_name, handle_of, last_line, num_replicas
+from reward_servers.serving.grader_process import Hosted
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import MADE_UP, Trial, Verdict, is_tried
 
@@ -43,6 +48,7 @@ def deploy(
     *,
     http: bool,
     token: str | None = None,
+    beside: bool = False,
     trial: Trial = MADE_UP,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[str]:
@@ -53,6 +59,7 @@ def deploy(
     Args:
         http: also answer at `http://{http_host}:{http_port}`, for exactly these parts.
         token: the token that every caller over HTTP must send; None: no token, on loopback alone.
+        beside: graders that gain nothing from Serve run in processes of this driver's (`places.py`).
         meanwhile: called once, while the servers start.
         trial: the samples on which one replica of each of the user's own classes is tried.
 
@@ -67,13 +74,13 @@ def deploy(
     check_deadlines(rewards, settings)
     if http:
         check_exposure(settings.http_host, token)
-    _start_serve(settings, http)
-    _run(
-        [_target("reward", part, settings) for part in rewards]
-        + [_target("metric", part, settings) for part in metrics],
-        settings.start_timeout_s,
-        meanwhile,
-    )
+    graders = [("reward", part) for part in rewards] + [("metric", part) for part in metrics]
+    started = time.monotonic()
+    served, handles = _start_beside(graders, settings) if beside else (graders, [])
+    if served or http:
+        _start_serve(settings, http)
+    _run([_target(*grader, settings) for grader in served], settings.start_timeout_s, meanwhile)
+    wait_until_up(handles, started, settings.start_timeout_s)
     warnings = _try_out(rewards, metrics, settings, trial)
     if http:
         key = None if token is None else digest(token)
@@ -99,7 +106,10 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     ]
     if name.removeprefix(f"{kind}-") not in labels:
         near = did_you_mean(label, labels) if labels else f", nor is any other {kind}"
-        raise InputError(f"no {kind} '{label}' is served here{near}")
+        raise InputError(
+            f"no {kind} '{label}' is served here{near}. A run serves a plain {kind} only with "
+            f"reward_servers.{label}.replicas=1"
+        )
     try:
         controller = _get_global_client()._controller
         ray.get(controller.update_deployment_replicas.remote(DeploymentID(name, name), replicas))
@@ -148,7 +158,9 @@ def scale_what_runs(
 
 
 def remove(rewards: Sequence[Part], metrics: Sequence[Part]) -> None:
-    """End the servers of these parts and no others; do nothing if Serve was not started."""
+    """End the processes and servers of these parts and no others; do nothing if none was started."""
+    for kind, parts in (("reward", rewards), ("metric", metrics)):
+        end([deployment_name(kind, part.label) for part in parts])
     with contextlib.suppress(RayServeException):
         for kind, parts in (("reward", rewards), ("metric", metrics)):
             for part in parts:
@@ -168,6 +180,23 @@ def _start_serve(settings: RewardServersSettings, http: bool) -> None:
         logging_config=QUIET,
         controller_options=QUIET_CONTROLLER,
     )
+
+
+def _start_beside(
+    graders: Sequence[tuple[str, Part]], settings: RewardServersSettings
+) -> tuple[list[tuple[str, Part]], list[Handle]]:
+    """Start the processes of graders that gain nothing from Serve; return the other graders, and handles."""
+    served: list[tuple[str, Part]] = []
+    alone: list[Hosted] = []
+    together: list[Hosted] = []
+    for kind, part in graders:
+        server = settings.for_label(part.label)
+        place = place_of(kind, part, server)
+        if place.is_served:
+            served.append((kind, part))
+            continue
+        (together if place.is_shared else alone).append(Hosted(kind, part, server))
+    return served, start(alone, together, settings.start_timeout_s)
 
 
 def _target(kind: str, part: Part, settings: RewardServersSettings) -> serve.RunTarget:
@@ -192,6 +221,7 @@ def _run(
     targets: list[serve.RunTarget], timeout_s: float, meanwhile: Callable[[], None] = lambda: None
 ) -> None:
     if not targets:
+        meanwhile()
         return
     serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     deadline = time.monotonic() + timeout_s
@@ -251,7 +281,7 @@ def _is_running(name: str, application: ApplicationStatusOverview | None) -> boo
     if application is None:
         return False
     if application.status == ApplicationStatus.DEPLOY_FAILED:
-        raise InputError(f"{name} did not start: {_last_line(_state(application))}")
+        raise InputError(f"{name} did not start: {last_line(_state(application))}")
     return application.status == ApplicationStatus.RUNNING
 
 
@@ -260,8 +290,3 @@ def _state(application: ApplicationStatusOverview | None) -> str:
         return "not created"
     messages = [application.message, *(deployment.message for deployment in application.deployments.values())]
     return " ".join([application.status.value, *(message for message in messages if message)])
-
-
-def _last_line(traceback: str) -> str:
-    """Return the traceback's last line, without the module name of our own errors."""
-    return traceback.strip().splitlines()[-1].removeprefix("contracts.errors.InputError: ")

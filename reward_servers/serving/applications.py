@@ -16,14 +16,12 @@ from ray.serve.deployment import Application
 
 from contracts.errors import InputError
 from contracts.network.access import TOKEN, TOKEN_FILE, digest, token_of
-from contracts.processes import timeline
-from contracts.processes.gpus import hidden_unless
 from contracts.settings import build
 from reward_servers.part_checks import check_parts
 from reward_servers.serving.client import RemoteServer
 from reward_servers.serving.deployments import deployment_name
 from reward_servers.serving.http import http_app
-from reward_servers.serving.ray_job import variables
+from reward_servers.serving.ray_job import replica_environment
 from reward_servers.serving.replicas import MetricReplica, RewardReplica
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings, parts
 
@@ -87,14 +85,7 @@ def application_of(kind: str, part: Part, settings: ServerSettings) -> tuple[App
         ray_actor_options={
             "num_cpus": settings.num_cpus,
             "num_gpus": settings.num_gpus,
-            # Serve may have been started from elsewhere.
-            "runtime_env": {
-                "env_vars": {
-                    **variables(),
-                    **timeline.variable(),
-                    **hidden_unless(settings.num_gpus),
-                }
-            },
+            "runtime_env": replica_environment(settings.num_gpus),
         },
         max_ongoing_requests=settings.max_ongoing_requests,
         max_queued_requests=settings.max_queued_requests,

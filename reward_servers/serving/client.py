@@ -28,6 +28,7 @@ from contracts.scores import Answer, MetricValue, Sample, Score
 from reward_servers.by_part import ONE_TASK, ByPart, laid_out, places_for
 from reward_servers.combine import union, weighted_sum
 from reward_servers.groups import by_group
+from reward_servers.serving.beside import Handle
 from reward_servers.serving.deployments import ReplicaCount, handle_of
 from reward_servers.serving.http import NotMeasurable, QueueFull
 from reward_servers.serving.replicas import Counts, Late, Outcome, Scored, Traits
@@ -179,7 +180,8 @@ class RemoteServer:
             try:
                 if self._refuse_when_full:
                     return await asyncio.wait_for(self._answer(ask, batches), timeout_s)
-                self.replica_count.refresh()
+                if not isinstance(self._handle, Handle):  # Serve's replicas may be scaled meanwhile
+                    self.replica_count.refresh()
                 async with self._slots:
                     return await asyncio.wait_for(self._answer(ask, batches), timeout_s)
             except TimeoutError as error:
@@ -187,6 +189,8 @@ class RemoteServer:
             except (RayError, RayServeException) as error:
                 self.is_lost = True
                 problem = f"replica lost ({type(error).__name__})"
+                if isinstance(self._handle, Handle):  # Serve's calls wait for a successor by themselves
+                    await self._handle.until_up()
         num_samples = sum(len(samples) for samples in batches)
         raise RewardError(
             f"{self._name}: {problem}, {self._retries + 1} times in a row, for {num_samples} samples. "

@@ -11,6 +11,8 @@ from ray.serve.exceptions import RayServeException
 
 from contracts.errors import InputError
 
+# Handles of the graders beside this driver, outside of Serve, by deployment name; `beside.py` fills it.
+BESIDE: dict[str, Any] = {}
 COUNT_EVERY_S = 2.0  # seconds between counts of the replicas, which `whetstone scale` may change
 
 
@@ -26,7 +28,7 @@ def deployment_name(kind: str, label: str) -> str:
 
 
 def num_replicas(kind: str, label: str) -> int:
-    """Return how many replicas are up; 0 if the part is not deployed."""
+    """Return how many replicas Serve has up; 0 if the part is not deployed there."""
     name = deployment_name(kind, label)
     application = serve.status().applications.get(name)
     deployment = application and application.deployments.get(name)
@@ -34,16 +36,23 @@ def num_replicas(kind: str, label: str) -> int:
 
 
 def handle_of(kind: str, label: str) -> Any:
-    """Return Serve's handle of a deployed reward or metric.
+    """Return the handle of a reward or metric beside this driver, or Serve's handle.
 
     Raises:
         InputError: it is not deployed.
     """
     name = deployment_name(kind, label)
+    if name in BESIDE:
+        return BESIDE[name]
     try:
         return serve.get_deployment_handle(name, app_name=name)
     except (RayServeException, KeyError) as error:
         raise InputError(f"{kind} {label} is not deployed: {error}") from None
+
+
+def last_line(traceback: str) -> str:
+    """Return the traceback's last line, without the module name of our own errors."""
+    return traceback.strip().splitlines()[-1].removeprefix("contracts.errors.InputError: ")
 
 
 class ReplicaCount:

@@ -14,7 +14,8 @@ from ray.experimental import internal_kv
 from ray.job_config import JobConfig
 
 from contracts import objects
-from contracts.processes import working_folder
+from contracts.processes import timeline, working_folder
+from contracts.processes.gpus import hidden_unless
 
 OF_RUN = "WHETSTONE_OBJECTS"  # names a run's part of the store, which several runs may share
 _own_part = secrets.token_hex(8)
@@ -39,6 +40,11 @@ def own_job() -> dict[str, Any]:
 def variables() -> dict[str, str]:
     """Return the variables that tell a process of Ray where the user's modules and objects are."""
     return {**working_folder.variable(), OF_RUN: _part_of_store()}
+
+
+def replica_environment(num_gpus: float) -> dict[str, Any]:
+    """Return the runtime environment of a process of graders, whoever started its cluster."""
+    return {"env_vars": {**variables(), **timeline.variable(), **hidden_unless(num_gpus)}}
 
 
 def prepare_worker() -> None:

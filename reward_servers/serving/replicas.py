@@ -61,9 +61,13 @@ class Late:
 
 
 class RewardReplica:
-    """A replica of a reward."""
+    """A replica of a reward.
 
-    def __init__(self, part: Part, settings: ServerSettings) -> None:
+    Args:
+        is_alone: no other replica shares the rate of a coroutine's calls.
+    """
+
+    def __init__(self, part: Part, settings: ServerSettings, *, is_alone: bool = False) -> None:
         guard_process(part)
         prepare_worker()
         timeline.switch_on_where_asked()
@@ -88,7 +92,7 @@ class RewardReplica:
         size = settings.cache_size if can_remember else 0
         self._cache = AnswerCache(score, size, lambda: self._server.reads_groups, whole_groups=groups)
         self._replicas: ReplicaCount | None = None  # where they share a rate
-        if self._server.is_coroutine and settings.rate is not None:
+        if self._server.is_coroutine and settings.rate is not None and not is_alone:
             self._replicas = ReplicaCount("reward", part.label, self._on_replicas)
 
     async def traits(self) -> Traits:

@@ -157,7 +157,7 @@ def test_scaling_refuses_what_is_not_there_or_scales_itself(address: str) -> Non
 
     refused = whetstone_scale("slwo", "2")
     assert "refused: no reward 'slwo' is served here; did you mean 'slow'" in refused.stderr
-    with pytest.raises(InputError, match=r"no judge 'nope' is served here, nor is any other judge$"):
+    with pytest.raises(InputError, match=r"no judge 'nope' is served here, nor is any other judge\."):
         scale("judge", "nope", 4, timeout_s=5)
     with pytest.raises(InputError, match=r"reward-tally can't be given 3 replicas"):
         scale("reward", "tally", 3, timeout_s=5)

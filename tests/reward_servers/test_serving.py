@@ -268,14 +268,14 @@ def test_a_controller_that_hangs_is_replaced_and_calls_that_wait_for_it_go_on(
     import ray
     from ray.serve.context import _get_global_client
 
-    from reward_servers.serving import controller_watch
+    from reward_servers.serving import actor_watch
 
-    monkeypatch.setattr(controller_watch, "LEAST_S", 2.0)
+    monkeypatch.setattr(actor_watch, "LEAST_S", 2.0)
     warnings: list[str] = []
     patience = build(RewardServersSettings, {"default": {"timeout_s": 2}}, "")
-    with controller_watch.controller_watched(patience, warnings.append):
+    with actor_watch.watched([actor_watch.controller(patience)], warnings.append):
         pid = ray.get(_get_global_client()._controller.get_pid.remote())
-        time.sleep(3 * controller_watch.ASK_EVERY_S)  # it was heard once
+        time.sleep(3 * actor_watch.ASK_EVERY_S)  # it was heard once
         os.kill(pid, signal.SIGSTOP)
         deadline = time.monotonic() + 60
         while not num_replicas("reward-length"):  # a new one has to find those that are there

@@ -19,15 +19,15 @@ def serve(
     print(f"Starting {len(rewards)} rewards and {len(metrics)} metrics …", flush=True)
     welcome = _welcome(rewards, metrics, settings, token is not None)
     with doing("loading Ray"):
+        from reward_servers.serving.actor_watch import controller, watched
         from reward_servers.serving.app import deploy, shutdown
-        from reward_servers.serving.controller_watch import controller_watched
         from services.cluster.ray_cluster import cluster
 
     stop = StopRequest()
     with contextlib.ExitStack() as ends:
         with doing("starting Ray"):
             ends.enter_context(cluster(to_stderr, log_to_driver=True))
-        ends.enter_context(controller_watched(settings, lambda fault: to_stderr(f"warning: {fault}")))
+        ends.enter_context(watched([controller(settings)], lambda fault: to_stderr(f"warning: {fault}")))
         if "RAY_ADDRESS" in os.environ:
             ends.callback(shutdown)
         with doing("starting the servers"):

@@ -20,9 +20,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from contracts.errors import WhetstoneError
 from contracts.rollout import Lease, Rollout
+from reward_servers.serving.actor_watch import controller, watched
 from reward_servers.serving.app import deploy, remove
 from reward_servers.serving.client import RewardClient
-from reward_servers.serving.controller_watch import controller_watched
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import Trial
 from services.config.cluster_settings import ClusterSettings
@@ -71,7 +71,7 @@ def scored_on_cluster(
         InputError: a user's reward gives a wrong answer in its trial.
     """
     with contextlib.ExitStack() as ends:
-        ends.enter_context(controller_watched(settings, note))
+        ends.enter_context(watched([controller(settings)], note))
         if "RAY_ADDRESS" in os.environ:
             ends.callback(remove, rewards, ())
         for warning in deploy(rewards, (), settings, http=False, trial=trial):

@@ -28,9 +28,11 @@ from learner.distributed.rendezvous import Rendezvous
 from learner.settings import ModelSettings
 from reward_servers.by_part import ONE_TASK, ByPart
 from reward_servers.evaluated_metrics import served_metrics
+from reward_servers.places import place_of
+from reward_servers.serving import beside
+from reward_servers.serving.actor_watch import controller, grader_processes, watched
 from reward_servers.serving.app import deploy, remove
 from reward_servers.serving.client import RewardClient, compute_metrics, find_answers
-from reward_servers.serving.controller_watch import controller_watched
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import MADE_UP, Trial
 from rollout_workers.environment_actors import start_environments
@@ -293,7 +295,7 @@ def served_rewards(
     by_part: ByPart = ONE_TASK,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[RewardServers]:
-    """Deploy rewards and metrics, the user's after a trial; yield their client once all answer.
+    """Start rewards and metrics where `places.py` says, the user's after a trial; yield their client.
 
     On a cluster that outlives the run, they end with the run, even if they are still starting.
 
@@ -304,11 +306,18 @@ def served_rewards(
         if not (rewards or metrics):
             meanwhile()
         else:
-            ends.enter_context(controller_watched(settings, warn))
+            ends.callback(beside.end_all)
+            graders = [("reward", part) for part in rewards] + [("metric", part) for part in metrics]
+            places = [place_of(kind, part, settings.for_label(part.label)) for kind, part in graders]
+            if any(place.is_served for place in places):
+                ends.enter_context(watched([controller(settings)], warn))
             if "RAY_ADDRESS" in os.environ:
                 ends.callback(remove, rewards, metrics)
-            for warning in deploy(rewards, metrics, settings, http=False, trial=trial, meanwhile=meanwhile):
+            for warning in deploy(
+                rewards, metrics, settings, http=False, beside=True, trial=trial, meanwhile=meanwhile
+            ):
                 warn(warning)
+            ends.enter_context(watched(grader_processes(beside.handles(), settings), warn))
         client = ends.enter_context(contextlib.closing(RewardClient(rewards, settings, by_part)))
         yield RewardServers(client, rewards, metrics, settings, by_part)
 

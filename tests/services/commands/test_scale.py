@@ -48,12 +48,15 @@ def test_a_label_that_is_not_served_is_answered_with_those_that_are(joined: dict
     """Where there is none, no empty list is shown."""
     with pytest.raises(InputError) as refused:
         run(["nope", "4"])
-    assert str(refused.value) == "no reward 'nope' is served here, nor is any other reward"
+    assert str(refused.value) == (
+        "no reward 'nope' is served here, nor is any other reward. A run serves a plain reward only with "
+        "reward_servers.nope.replicas=1"
+    )
     joined["metric-rouge"] = None
-    with pytest.raises(InputError, match=r"nor is any other reward$"):
+    with pytest.raises(InputError, match=r"nor is any other reward\. A run"):
         run(["nope", "4"])
     joined["reward-length"] = None
-    with pytest.raises(InputError, match=r"no reward 'nope' is served here; there are: length$"):
+    with pytest.raises(InputError, match=r"no reward 'nope' is served here; there are: length\. A run"):
         run(["nope", "4"])
 
 
