@@ -52,7 +52,7 @@ def test_a_killed_worker_a_killed_grader_and_failing_samples_cost_no_prompt(
     runs: dict[str, Run],
 ) -> None:
     run = runs["survivor"]
-    for iteration, title in ((2, "ray::RolloutWorker"), (5, "ray::GraderProcess")):
+    for iteration, title in ((2, "ray::RolloutWorker"), (5, "ray::RewardReplica")):
         run.wait_for_iteration(iteration)
         (victim,) = processes(run, title)
         victim.kill()

@@ -135,7 +135,8 @@ def test_no_actor_lets_a_secret_out(session: Path) -> None:
     _learners()
     _workers()
     _environments()
-    _rewards()
+    _rewards(beside=False)
+    _rewards(beside=True)
     _in_files(session)
 
 
@@ -186,13 +187,13 @@ def _answer(environments: Any) -> Any:
     return answers[0][1]
 
 
-def _rewards() -> None:
+def _rewards(beside: bool) -> None:
     from reward_servers.serving.app import deploy
     from reward_servers.serving.client import RewardClient, compute_metrics
 
     settings = build(RewardServersSettings, {"start_timeout_s": PATIENCE_S}, "reward_servers")
     leaky = Part(name=f"{HERE}:Leaky", label="leaky", options={"api_key": OPTION})
-    deploy([leaky], [leaky], settings, http=False)
+    deploy([leaky], [leaky], settings, http=False, beside=beside)
     client = RewardClient([leaky], settings)
     try:
         (score,) = client.submit([Sample("a")]).result(PATIENCE_S)
@@ -202,7 +203,7 @@ def _rewards() -> None:
         client.close()
     raised_by(lambda: compute_metrics([leaky], [Sample("a")], PATIENCE_S), RunError)
     failing = leaky.model_copy(update={"label": "failing", "options": {**leaky.options, "starts": False}})
-    raised_by(lambda: deploy([failing], [], settings, http=False), InputError)
+    raised_by(lambda: deploy([failing], [], settings, http=False, beside=beside), InputError)
 
 
 def _in_files(session: Path) -> None:

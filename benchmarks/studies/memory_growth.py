@@ -29,7 +29,7 @@ ROLES = {
     "ray::LearnerProcess": "learner",
     "ray::RolloutWorker": "worker",
     "ray::ServeReplica": "replica",
-    "ray::GraderProcess": "graders",
+    "ray::RewardReplica": "replica",
 }
 
 Sample = tuple[int, dict[str, float]]  # iterations done, and MB of each role

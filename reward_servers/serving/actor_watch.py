@@ -6,13 +6,13 @@ driver ── alive? ──▶ actor      no answer within the limit ─▶ kill
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
 from reward_servers.serving.beside import Handle
@@ -20,8 +20,8 @@ from reward_servers.settings import RewardServersSettings
 
 ASK_EVERY_S = 1.0
 LEAST_S = 10.0  # a limit below it would take a busy machine's actor for one that hangs
-GRADERS_S = 20.0  # a call of a library that keeps Python's lock for so long is taken for a hang
 JOIN_S = 5.0
+START_REMEDY = "; raise reward_servers.start_timeout_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +41,20 @@ def controller(settings: RewardServersSettings) -> Watched:
         name="Serve's controller",
         find=lambda: ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE),
         question="check_alive",
-        start_limit=_start_limit(settings),
+        start_limit=(max(LEAST_S, settings.start_timeout_s), START_REMEDY),
         limit=(max(LEAST_S, settings.default.timeout_s), "; raise reward_servers.default.timeout_s"),
     )
 
 
-def grader_processes(handles: Sequence[Handle], settings: RewardServersSettings) -> list[Watched]:
-    """Return the processes beside the driver, each once."""
-    names: dict[Any, list[str]] = {}
-    for handle in handles:
-        names.setdefault(handle.actor, []).append(handle.name)
-    return [
-        Watched(
-            name=f"the process of {', '.join(graders)}",
-            find=partial(_the_same, actor),
-            question="check_health",
-            start_limit=_start_limit(settings),
-            limit=(GRADERS_S, ""),
-        )
-        for actor, graders in names.items()
-    ]
-
-
-def _the_same(actor: Any) -> Any:
-    return actor
+def grader_process(handle: Handle) -> Watched:
+    """Return a grader's process beside the driver."""
+    return Watched(
+        name=f"the process of {handle.name}",
+        find=lambda: handle.actor,
+        question="check_health",
+        start_limit=(handle.start_timeout_s, START_REMEDY),
+        limit=(handle.hangs_after_s, f"; raise reward_servers.{handle.label}.timeout_s"),
+    )
 
 
 @contextlib.contextmanager
@@ -89,22 +79,24 @@ def watched(actors: Sequence[Watched], warn: Callable[[str], None]) -> Iterator[
             watch.join(JOIN_S)  # a thread that still asks Ray must end before Ray does
 
 
-def _start_limit(settings: RewardServersSettings) -> tuple[float, str]:
-    return max(LEAST_S, settings.start_timeout_s), "; raise reward_servers.start_timeout_s"
-
-
 def _watch(watched_actor: Watched, warn: Callable[[str], None], is_over: threading.Event) -> None:
     current = watched_actor.start_limit
+    refused_since: float | None = None
     while not is_over.wait(ASK_EVERY_S) and ray.is_initialized():
         with contextlib.suppress(ValueError, RayError):  # not there yet; or it died by itself
             actor = watched_actor.find()
             answer = getattr(actor, watched_actor.question).remote()
             try:
                 problem = _problem(answer, current, is_over)
-            except RayActorError:
-                current = watched_actor.start_limit
+            except ActorDiedError:  # for good, so that the next call says why
                 continue
-            current = watched_actor.limit
+            except RayActorError:  # another one starts
+                current = watched_actor.start_limit
+                refused_since = refused_since or time.monotonic()
+                if time.monotonic() - refused_since < current[0]:
+                    continue
+                problem = f"did not start again within {current[0]:g} s{current[1]}"
+            refused_since, current = None, watched_actor.limit
             if problem is not None:
                 ray.kill(actor, no_restart=False)
                 warn(f"{watched_actor.name} {problem}. Another one starts")

@@ -30,11 +30,10 @@ from contracts.errors import DeadlineExceeded, InputError, did_you_mean
 from contracts.network.access import check_exposure, digest
 from reward_servers.deadlines import check_deadlines
 from reward_servers.part_checks import check_parts
-from reward_servers.places import place_of
+from reward_servers.place import why_served
 from reward_servers.serving.applications import HTTP_APPLICATION, QUIET, application_of, http_application
-from reward_servers.serving.beside import Handle, end, start, wait_until_up
+from reward_servers.serving.beside import Handle, end, start
 from reward_servers.serving.deployments import deployment_name, handle_of, last_line, num_replicas
-from reward_servers.serving.grader_process import Hosted
 from reward_servers.settings import Part, RewardServersSettings
 from reward_servers.user_rewards.trial import MADE_UP, Trial, Verdict, is_tried
 
@@ -59,7 +58,7 @@ def deploy(
     Args:
         http: also answer at `http://{http_host}:{http_port}`, for exactly these parts.
         token: the token that every caller over HTTP must send; None: no token, on loopback alone.
-        beside: graders that gain nothing from Serve run in processes of this driver's (`places.py`).
+        beside: graders that gain nothing from Serve run in processes beside this driver (`place.py`).
         meanwhile: called once, while the servers start.
         trial: the samples on which one replica of each of the user's own classes is tried.
 
@@ -75,12 +74,13 @@ def deploy(
     if http:
         check_exposure(settings.http_host, token)
     graders = [("reward", part) for part in rewards] + [("metric", part) for part in metrics]
-    started = time.monotonic()
+    end([deployment_name(kind, part.label) for kind, part in graders])  # from before
     served, handles = _start_beside(graders, settings) if beside else (graders, [])
     if served or http:
         _start_serve(settings, http)
     _run([_target(*grader, settings) for grader in served], settings.start_timeout_s, meanwhile)
-    wait_until_up(handles, started, settings.start_timeout_s)
+    for handle in handles:
+        handle.wait_until_up()
     warnings = _try_out(rewards, metrics, settings, trial)
     if http:
         key = None if token is None else digest(token)
@@ -107,8 +107,8 @@ def scale(kind: str, label: str, replicas: int, timeout_s: float) -> None:
     if name.removeprefix(f"{kind}-") not in labels:
         near = did_you_mean(label, labels) if labels else f", nor is any other {kind}"
         raise InputError(
-            f"no {kind} '{label}' is served here{near}. A run serves a plain {kind} only with "
-            f"reward_servers.{label}.replicas=1"
+            f"no {kind} '{label}' is served here{near}. Ray Serve has a run's plain {kind} only with "
+            "reward_servers.LABEL.replicas=1"
         )
     try:
         controller = _get_global_client()._controller
@@ -185,18 +185,16 @@ def _start_serve(settings: RewardServersSettings, http: bool) -> None:
 def _start_beside(
     graders: Sequence[tuple[str, Part]], settings: RewardServersSettings
 ) -> tuple[list[tuple[str, Part]], list[Handle]]:
-    """Start the processes of graders that gain nothing from Serve; return the other graders, and handles."""
+    """Start the graders that gain nothing from Serve; return the other graders, and the handles."""
     served: list[tuple[str, Part]] = []
-    alone: list[Hosted] = []
-    together: list[Hosted] = []
+    handles: list[Handle] = []
     for kind, part in graders:
         server = settings.for_label(part.label)
-        place = place_of(kind, part, server)
-        if place.is_served:
+        if why_served(kind, part, server) is None:
+            handles.append(start(kind, part, server, settings.start_timeout_s))
+        else:
             served.append((kind, part))
-            continue
-        (together if place.is_shared else alone).append(Hosted(kind, part, server))
-    return served, start(alone, together, settings.start_timeout_s)
+    return served, handles
 
 
 def _target(kind: str, part: Part, settings: RewardServersSettings) -> serve.RunTarget:

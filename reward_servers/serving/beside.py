@@ -1,25 +1,28 @@
 """Graders beside the driver: their processes, which Ray starts again, and handles of the shape of Serve's.
 
-driver ── handle.score.remote(samples) ──▶ GraderProcess     dead: Ray starts it again, the call is repeated
-   └───── does it answer? ───────────────▶                   hanging: `actor_watch` kills it first
+driver ── handle.score.remote(samples) ──▶ RewardReplica     dead: Ray starts it again, the call is repeated
+   └───── check_health() ────────────────▶                   hanging: `actor_watch` kills it first
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
-from contracts.errors import DeadlineExceeded, InputError
-from reward_servers.serving import deployments
-from reward_servers.serving.grader_process import GraderProcess, Hosted
+from contracts.errors import DeadlineExceeded, InputError, RewardError
+from reward_servers.serving.deployments import BESIDE, deployment_name, last_line
 from reward_servers.serving.ray_job import replica_environment
+from reward_servers.serving.replicas import MetricReplica, RewardReplica
+from reward_servers.settings import Part, ServerSettings
 
 MORE_CALLS = 8  # questions about health and answers, beside the scores under way
 POLL_S = 0.2
+HANGS_AFTER_S = 20.0  # or `timeout_s`, if it is longer; a library may keep Python's lock for a while
+LEAST_S = 5.0  # a last look at a process that had all the time that others took to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,86 +50,101 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Handle of one grader beside the driver."""
+    """Handle of a grader beside the driver."""
 
-    name: str
-    actor: Any  # of the GraderProcess
+    name: str  # as Serve would name its deployment
+    label: str
+    actor: Any
+    hangs_after_s: float  # without a sign of life
     start_timeout_s: float
+    started: float = field(default_factory=time.monotonic)
 
     def __getattr__(self, method: str) -> Method:
         if method.startswith("_"):
             raise AttributeError(method)
-        return Method(lambda *arguments: Response(self.actor.call.remote(self.name, method, *arguments)))
+        return Method(lambda *arguments: Response(getattr(self.actor, method).remote(*arguments)))
 
     async def until_up(self) -> None:
-        """Wait for a lost process's successor: Ray refuses calls meanwhile, and each would count as a try."""
+        """Wait for a lost process's successor: Ray refuses calls meanwhile, and each would count as a try.
+
+        Raises:
+            RewardError: the successor can't load the grader; says why.
+        """
         deadline = time.monotonic() + self.start_timeout_s
-        while time.monotonic() < deadline:
+        while (left_s := deadline - time.monotonic()) > 0:
             try:
-                await self.actor.__ray_ready__.remote()
+                await asyncio.wait_for(_ready(self.actor), left_s)
                 return
-            except RayActorError:
+            except ActorDiedError as error:  # Ray gives up where a constructor raises
+                raise RewardError(
+                    f"{self.name}: its process died, and another one did not start: {last_line(str(error))}"
+                ) from None
+            except (RayError, TimeoutError):
                 await asyncio.sleep(POLL_S)
 
+    def wait_until_up(self) -> None:
+        """Wait until the grader is loaded, even if its process dies meanwhile and Ray starts another one.
 
-def start(alone: Sequence[Hosted], together: Sequence[Hosted], start_timeout_s: float) -> list[Handle]:
-    """Start a process for each grader of `alone`, and one for all of `together`; don't wait for them."""
-    handles = []
-    groups = [[grader] for grader in alone]
-    for graders in [*groups, list(together)] if together else groups:
-        calls = sum(grader.settings.max_ongoing_requests for grader in graders)
-        actor = ray.remote(GraderProcess).options(
-            num_cpus=0,
-            max_restarts=-1,
-            max_concurrency=calls + MORE_CALLS,
-            runtime_env=replica_environment(num_gpus=0.0),
+        Raises:
+            InputError: it can't be made.
+            DeadlineExceeded: it is not up `start_timeout_s` after its start.
+        """
+        least = time.monotonic() + LEAST_S
+        while (left_s := max(self.started + self.start_timeout_s, least) - time.monotonic()) > 0:
+            try:
+                ray.get(self.actor.__ray_ready__.remote(), timeout=left_s)
+                return
+            except GetTimeoutError:
+                break
+            except ActorDiedError as error:
+                raise InputError(f"{self.name} did not start: {last_line(str(error))}") from None
+            except RayError:  # it died, and Ray starts it again
+                time.sleep(POLL_S)
+        raise DeadlineExceeded(
+            f"{self.name} did not start within {self.start_timeout_s:g} s "
+            "(reward_servers.start_timeout_s). See Ray's log of its process"
         )
-        process = actor.remote(graders)
-        for grader in graders:
-            handles.append(Handle(grader.name, process, start_timeout_s))
-    deployments.BESIDE.update({handle.name: handle for handle in handles})
-    return handles
 
 
-def wait_until_up(handles: Sequence[Handle], started: float, timeout_s: float) -> None:
-    """Wait until the processes of these handles have loaded their graders.
+async def _ready(actor: Any) -> None:
+    await actor.__ray_ready__.remote()
+
+
+def start(kind: str, part: Part, settings: ServerSettings, start_timeout_s: float) -> Handle:
+    """Start a grader's process; `wait_until_up` waits for it.
 
     Args:
-        started: when they were started, as `time.monotonic()` tells it.
-        timeout_s: seconds from then on.
-
-    Raises:
-        InputError: a grader can't be made.
-        DeadlineExceeded: not all are up in time; names the missing graders.
+        kind: "reward" or "metric".
     """
-    missing = []
-    for name, answer in [(handle.name, handle.actor.__ray_ready__.remote()) for handle in handles]:
-        try:
-            ray.get(answer, timeout=max(0.0, started + timeout_s - time.monotonic()))
-        except TimeoutError:
-            missing.append(name)
-        except RayError as error:
-            raise InputError(deployments.last_line(str(error))) from None
-    if missing:
-        raise DeadlineExceeded(
-            f"waited {timeout_s:g} s (reward_servers.start_timeout_s) for graders beside the driver to "
-            f"start; not up: {', '.join(missing)}"
-        )
+    options = {
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_concurrency": settings.max_ongoing_requests + MORE_CALLS,
+        "runtime_env": replica_environment(num_gpus=0.0),
+    }
+    if kind == "reward":
+        actor = ray.remote(RewardReplica).options(**options).remote(part, settings, is_alone=True)
+    else:
+        actor = ray.remote(MetricReplica).options(**options).remote(part)
+    name = deployment_name(kind, part.label)
+    handle = Handle(name, part.label, actor, max(HANGS_AFTER_S, settings.timeout_s), start_timeout_s)
+    BESIDE[name] = handle
+    return handle
 
 
 def handles() -> list[Handle]:
     """Return the handles of all graders beside this driver."""
-    return list(deployments.BESIDE.values())
+    return list(BESIDE.values())
 
 
 def end_all() -> None:
     """End all processes beside this driver."""
-    end(list(deployments.BESIDE))
+    end(list(BESIDE))
 
 
 def end(names: Sequence[str]) -> None:
-    """End the processes of these graders; ignore the names of others."""
-    ending = [deployments.BESIDE.pop(name) for name in names if name in deployments.BESIDE]
-    if ray.is_initialized():
-        for actor in {handle.actor for handle in ending}:
-            ray.kill(actor)
+    """End the processes of these graders; ignore names that Serve has."""
+    for name in names:
+        handle = BESIDE.pop(name, None)
+        if handle is not None and ray.is_initialized():
+            ray.kill(handle.actor)

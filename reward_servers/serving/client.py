@@ -183,14 +183,14 @@ class RemoteServer:
                 if not isinstance(self._handle, Handle):  # Serve's replicas may be scaled meanwhile
                     self.replica_count.refresh()
                 async with self._slots:
+                    if self.is_lost and isinstance(self._handle, Handle):  # Serve's calls wait by themselves
+                        await self._handle.until_up()
                     return await asyncio.wait_for(self._answer(ask, batches), timeout_s)
             except TimeoutError as error:
                 problem = f"no answer within {error.args[0] if error.args else timeout_s:g} s"
             except (RayError, RayServeException) as error:
                 self.is_lost = True
                 problem = f"replica lost ({type(error).__name__})"
-                if isinstance(self._handle, Handle):  # Serve's calls wait for a successor by themselves
-                    await self._handle.until_up()
         num_samples = sum(len(samples) for samples in batches)
         raise RewardError(
             f"{self._name}: {problem}, {self._retries + 1} times in a row, for {num_samples} samples. "

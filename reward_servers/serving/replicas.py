@@ -150,3 +150,6 @@ class MetricReplica:
     async def answers(self, texts: Sequence[str]) -> list[str | None] | None:
         async with self._turn:
             return await asyncio.to_thread(self._server.answers, texts)
+
+    def check_health(self) -> None:
+        """Show that the process is alive; a metric has no deadline of its own here."""

@@ -75,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="whetstone scale",
         description="Give a reward of a running `whetstone train` or `serve` more replicas, or fewer: the "
         "one last started on this machine, or that of RAY_ADDRESS. Or, with workers=N, give the run in "
-        "this folder more rollout workers, or fewer. Nothing else restarts.",
+        "this folder more rollout workers, or fewer. Nothing else restarts. A run's plain reward has "
+        "replicas only with reward_servers.LABEL.replicas=N.",
     )
     parser.add_argument(
         "what",

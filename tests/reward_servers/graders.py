@@ -66,6 +66,27 @@ class Ranked:
         ]
 
 
+class Loads(Words):
+    """A class with a method of its own that happens to have this name."""
+
+    def load(self) -> None:
+        raise AssertionError
+
+
+class FailsAgain(Words):
+    """Its first process loads it, the next one can't."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        with open(mark, "x"):
+            pass
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        if samples[0].text == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().score(samples)
+
+
 class DiesOnce(Words):
     """Its first process is killed as it starts."""
 

@@ -4,7 +4,9 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +52,14 @@ def pid_of_moody(client: Any) -> int:
     return int(score.parts["moody"])
 
 
-def test_plain_graders_share_one_process_and_serve_does_not_start(client: Any) -> None:
+def test_serve_does_not_start(client: Any) -> None:
     import ray
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
     from reward_servers.serving import beside
 
-    actors: dict[Any, set[str]] = {}
-    for handle in beside.handles():
-        actors.setdefault(handle.actor, set()).add(handle.name)
-    alone = [{"reward-moody"}, {"metric-Vowels"}]
-    shared = {"reward-length", "reward-rising", "metric-length"}
-    assert sorted(map(sorted, actors.values())) == sorted(map(sorted, [*alone, shared]))
+    names = {"reward-length", "reward-moody", "reward-rising", "metric-Vowels", "metric-length"}
+    assert {handle.name for handle in beside.handles()} == names
     with pytest.raises(ValueError, match=SERVE_CONTROLLER_NAME):
         ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
 
@@ -103,63 +101,72 @@ def test_a_killed_process_costs_no_score(
     assert pid_of_moody(client) != victim
 
 
-def test_a_stopped_process_is_replaced(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_is_replaced(client: Any) -> None:
     from reward_servers.serving import actor_watch, beside
 
-    monkeypatch.setattr(actor_watch, "GRADERS_S", 3.0)
     victim, warnings = pid_of_moody(client), list[str]()
-    processes = actor_watch.grader_processes(beside.handles(), settings())
-    with actor_watch.watched(processes, warnings.append):
+    (moody,) = [handle for handle in beside.handles() if handle.name == "reward-moody"]
+    watch = actor_watch.grader_process(replace(moody, hangs_after_s=3.0))
+    with actor_watch.watched([watch], warnings.append):
         time.sleep(3 * actor_watch.ASK_EVERY_S)  # it was heard once
         os.kill(victim, signal.SIGSTOP)
         assert pid_of_moody(client) != victim
-    assert warnings == ["the process of reward-moody gave no sign of life for 3 s. Another one starts"]
+    assert warnings == [
+        "the process of reward-moody gave no sign of life for 3 s; raise reward_servers.moody.timeout_s. "
+        "Another one starts"
+    ]
 
 
 def test_a_grader_that_hangs_is_late_and_its_process_is_replaced(client: Any, tmp_path: Path) -> None:
     from reward_servers.serving import actor_watch, beside
-    from reward_servers.serving.app import deploy, remove
-    from reward_servers.serving.client import RewardClient
 
     hanging = parts({"name": f"{GRADERS}:Moody", "label": "hanging"})
-    impatient = settings(hanging={"timeout_s": 1.0}, retries=0)
-    deploy(hanging, (), impatient, http=False, beside=True)
-    handles = [handle for handle in beside.handles() if handle.name == "reward-hanging"]
-    warnings: list[str] = []
-    alone = RewardClient(hanging, impatient)
-    with actor_watch.watched(actor_watch.grader_processes(handles, impatient), warnings.append):
-        with pytest.raises(RewardError, match=r"reward hanging: no answer within 1 s, 1 times in a row"):
-            alone.submit([Sample(f"wait {tmp_path}")]).result(60)
-        end = time.monotonic() + 60
-        while not warnings:
-            assert time.monotonic() < end
-            time.sleep(0.1)
-    alone.close()
-    remove(hanging, ())
+    with beside_driver(hanging, retries=0, hanging={"timeout_s": 1.0}) as alone:
+        (handle,) = [handle for handle in beside.handles() if handle.name == "reward-hanging"]
+        warnings: list[str] = []
+        with actor_watch.watched([actor_watch.grader_process(handle)], warnings.append):
+            with pytest.raises(RewardError, match=r"reward hanging: no answer within 1 s, 1 times in a row"):
+                alone.submit([Sample(f"wait {tmp_path}")]).result(60)
+            end = time.monotonic() + 60
+            while not warnings:
+                assert time.monotonic() < end
+                time.sleep(0.1)
     assert "the process of reward-hanging hangs: the grader has been at one batch for" in warnings[0]
 
 
 def test_a_grader_that_can_not_be_made_is_named_with_its_reason(client: Any) -> None:
-    from reward_servers.serving.app import deploy, remove
-
-    broken = [Part(name=f"{GRADERS}:Words", label="words", options={"factor": 1.0}), missing_file()]
-    with pytest.raises(InputError, match=r"^reward-broken did not start: .*FileNotFoundError: .*nowhere"):
-        deploy(broken, (), settings(), http=False, beside=True)
-    remove(broken, ())
-
-
-def missing_file() -> Part:
-    return Part(name=f"{GRADERS}:DiesOnce", label="broken", options={"mark": "/nowhere/mark"})
+    broken = [Part(name=f"{GRADERS}:DiesOnce", label="broken", options={"mark": "/nowhere/mark"})]
+    expected = r"^reward-broken did not start: .*FileNotFoundError: .*nowhere"
+    with pytest.raises(InputError, match=expected), beside_driver(broken):
+        pass
 
 
 def test_a_process_that_dies_while_it_starts_is_started_again(client: Any, tmp_path: Path) -> None:
+    dying = parts({"name": f"{GRADERS}:DiesOnce", "label": "dying", "mark": str(tmp_path / "mark")})
+    with beside_driver(dying) as again:
+        assert again.submit([Sample("a b")]).result(60)[0].total == 2.0
+
+
+def test_a_process_whose_successor_can_not_load_the_grader_ends_the_wait_with_the_reason(
+    client: Any, tmp_path: Path
+) -> None:
+    part = parts({"name": f"{GRADERS}:FailsAgain", "label": "failing", "mark": str(tmp_path / "mark")})
+    with beside_driver(part) as failing:
+        assert failing.submit([Sample("a b")]).result(60)[0].total == 2.0
+        with pytest.raises(RewardError, match=r"reward-failing: .* did not start: .*FileExistsError"):
+            failing.submit([Sample("die")]).result(120)
+
+
+@contextmanager
+def beside_driver(rewards: Sequence[Part], **options: Any) -> Iterator[Any]:
+    """Yield a client of rewards that run beside the driver for a time."""
     from reward_servers.serving.app import deploy, remove
     from reward_servers.serving.client import RewardClient
 
-    # Its process dies once, before the constructor ends.
-    dying = parts({"name": f"{GRADERS}:DiesOnce", "label": "dying", "mark": str(tmp_path / "mark")})
-    deploy(dying, (), settings(), http=False, beside=True)
-    again = RewardClient(dying, settings())
-    assert again.submit([Sample("a b")]).result(60)[0].total == 2.0
-    again.close()
-    remove(dying, ())
+    try:
+        deploy(rewards, (), settings(**options), http=False, beside=True)
+        client = RewardClient(rewards, settings(**options))
+        yield client
+        client.close()
+    finally:
+        remove(rewards, ())

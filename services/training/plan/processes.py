@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from learner.settings import LearnerSettings
-from reward_servers.places import place_of
+from reward_servers.place import why_served
 from reward_servers.settings import Part, RewardServersSettings, ServerSettings
 from reward_servers.user_rewards.own import unit_of
 from rollout_workers.engines.traits import traits_of
@@ -13,7 +13,6 @@ from services.training.preflight.deployment import Deployment
 from services.training.preflight.machine import threads_each
 from services.training.preflight.placement import Reservation
 
-SHARED = "–"  # no process of its own
 ASLEEP = {
     True: "asleep while the learner updates",
     None: "on a GPU asleep while the learner updates",
@@ -58,13 +57,10 @@ def environments(environment: EnvironmentSettings, name: str, num_workers: int) 
 def servers(
     rewards: Sequence[Part], metrics: Sequence[Part], settings: RewardServersSettings
 ) -> list[Processes]:
-    """Return the processes of rewards, then those of metrics, then the process of all plain graders."""
+    """Return the processes of rewards, then those of metrics."""
     weighs = len(rewards) > 1
     rows = [_server("reward", part, settings.for_label(part.label), weighs) for part in rewards]
-    rows += [_server("metric", part, settings.for_label(part.label)) for part in metrics]
-    if any(row.count == SHARED for row in rows):
-        rows.append(Processes("graders", "1", "plain rewards and metrics, beside the driver"))
-    return rows
+    return rows + [_server("metric", part, settings.for_label(part.label)) for part in metrics]
 
 
 def _row(part: str, count: str, what: str, reserved: Reservation, open_shares: bool) -> Processes:
@@ -107,15 +103,10 @@ def _server(kind: str, part: Part, server: ServerSettings, weighs: bool = False)
     if kind == "reward":
         size = {"groups": "a prompt's texts", "texts": "a text"}.get(unit_of(part), size)
     what = f"{name}{weight}, {size} a call, answers within {server.timeout_s:g} s"
-    place = place_of(kind, part, server)
-    if place.is_shared:
-        return Processes(kind, SHARED, f"{what}, among the graders")
-    if not place.is_served:
-        return Processes(kind, "1", f"{what}, beside the driver: {place.why}")
-    where = f"on Serve: {place.why}"
-    return Processes(
-        f"{kind} replica", _replicas(server), f"{what}, {where}", server.num_cpus, server.num_gpus
-    )
+    if (why := why_served(kind, part, server)) is None:
+        return Processes(f"{kind} process", "1", f"{what}, beside the driver")
+    what = f"{what}, on Ray Serve: {why}"
+    return Processes(f"{kind} replica", _replicas(server), what, server.num_cpus, server.num_gpus)
 
 
 def _replicas(server: ServerSettings) -> str:

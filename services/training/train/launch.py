@@ -28,9 +28,9 @@ from learner.distributed.rendezvous import Rendezvous
 from learner.settings import ModelSettings
 from reward_servers.by_part import ONE_TASK, ByPart
 from reward_servers.evaluated_metrics import served_metrics
-from reward_servers.places import place_of
+from reward_servers.place import why_served
 from reward_servers.serving import beside
-from reward_servers.serving.actor_watch import controller, grader_processes, watched
+from reward_servers.serving.actor_watch import controller, grader_process, watched
 from reward_servers.serving.app import deploy, remove
 from reward_servers.serving.client import RewardClient, compute_metrics, find_answers
 from reward_servers.settings import Part, RewardServersSettings
@@ -295,7 +295,7 @@ def served_rewards(
     by_part: ByPart = ONE_TASK,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[RewardServers]:
-    """Start rewards and metrics where `places.py` says, the user's after a trial; yield their client.
+    """Start rewards and metrics, the user's after a trial; yield their client once all answer.
 
     On a cluster that outlives the run, they end with the run, even if they are still starting.
 
@@ -308,8 +308,7 @@ def served_rewards(
         else:
             ends.callback(beside.end_all)
             graders = [("reward", part) for part in rewards] + [("metric", part) for part in metrics]
-            places = [place_of(kind, part, settings.for_label(part.label)) for kind, part in graders]
-            if any(place.is_served for place in places):
+            if any(why_served(kind, part, settings.for_label(part.label)) for kind, part in graders):
                 ends.enter_context(watched([controller(settings)], warn))
             if "RAY_ADDRESS" in os.environ:
                 ends.callback(remove, rewards, metrics)
@@ -317,7 +316,7 @@ def served_rewards(
                 rewards, metrics, settings, http=False, beside=True, trial=trial, meanwhile=meanwhile
             ):
                 warn(warning)
-            ends.enter_context(watched(grader_processes(beside.handles(), settings), warn))
+            ends.enter_context(watched(list(map(grader_process, beside.handles())), warn))
         client = ends.enter_context(contextlib.closing(RewardClient(rewards, settings, by_part)))
         yield RewardServers(client, rewards, metrics, settings, by_part)
 

@@ -49,14 +49,14 @@ def test_a_label_that_is_not_served_is_answered_with_those_that_are(joined: dict
     with pytest.raises(InputError) as refused:
         run(["nope", "4"])
     assert str(refused.value) == (
-        "no reward 'nope' is served here, nor is any other reward. A run serves a plain reward only with "
-        "reward_servers.nope.replicas=1"
+        "no reward 'nope' is served here, nor is any other reward. Ray Serve has a run's plain reward only "
+        "with reward_servers.LABEL.replicas=1"
     )
     joined["metric-rouge"] = None
-    with pytest.raises(InputError, match=r"nor is any other reward\. A run"):
+    with pytest.raises(InputError, match=r"nor is any other reward\. Ray"):
         run(["nope", "4"])
     joined["reward-length"] = None
-    with pytest.raises(InputError, match=r"no reward 'nope' is served here; there are: length\. A run"):
+    with pytest.raises(InputError, match=r"no reward 'nope' is served here; there are: length\. Ray"):
         run(["nope", "4"])
 
 
