@@ -170,8 +170,8 @@ def test_the_runs_of_a_job_share_its_time_and_nothing_else(work: Confined) -> No
 
 
 def test_what_a_batch_does_not_reach_is_the_next_batch() -> None:
-    # Five loops outlast a batch. On a busy machine a batch may start slowly, so it has four seconds.
-    confined = Confined(CODE, Limits(seconds=1.0, batch_seconds=4.0, parallel=1))
+    # Five loops outlast a batch. On a busy machine a batch may start slowly, so it has eight seconds.
+    confined = Confined(CODE, Limits(seconds=2.0, batch_seconds=8.0, parallel=1))
     *loops, last = confined.run([program("while True: pass")] * 5 + [program("print(3)")])
     assert [run.why for (run,) in loops] == ["time"] * 5
     assert last == [GOOD]
