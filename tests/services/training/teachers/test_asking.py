@@ -169,7 +169,7 @@ def test_refusals_are_told_from_texts_that_are_too_long(model: Path) -> None:
         assert metrics["teacher/scored"] == 0.5
         server.failures = [404]
         with pytest.raises(InputError, match="rejects the request, status 404"):
-            teachers(server)(batch)
+            teachers(server)(batch[:1])  # a second call could come late, and take a failure of the next batch
         server.failures = [400, 400]
         with pytest.raises(InputError, match="scored none of 2 texts"):
             teachers(server)(batch)
