@@ -178,7 +178,7 @@ def record(page: Path, outcomes: list[Outcome]) -> None:
         "Whole runs use real vLLM, Ray and Serve. In `tests/test_faults.py` one run has two vLLM workers",
         "that write an iteration ahead, a reward on Serve and a learner. Another has an environment of",
         "several turns and a learner of two processes. `tests/test_node_loss.py` has two nodes with a",
-        "worker each. Each part in turn is killed (SIGKILL), stopped alive (SIGSTOP), made to raise an",
+        "worker each. Each part in turn is killed (SIGKILL), suspended (SIGSTOP), made to raise an",
         "exception, or paused. Seconds count from the fault to the end of the next new iteration. The",
         "driver's seconds count from its restart by hand. Hangs are noticed after",
         f"`stall_timeout_s={STALL_S}` (workers, learner) and `timeout_s=3` (rewards, environments); the",

@@ -24,6 +24,9 @@ digits; their best reward is 0.75. `sampled` is the reward on new prompts. All c
 ordering together are tested at {level:.0%}. Intervals of differences follow from that test.
 Intervals of means are 95 %.
 
+"Known before" quotes the registration: the results of earlier pages. Pages that are gone, such as
+offline.md, are in the repository's history.
+
 `python -m benchmarks.orderings`; runs at commit {commits}.
 """
 
@@ -70,7 +73,7 @@ def page(registry: Registry, values: Mapping[str, Values], registered: str) -> s
 
 def _section(name: str, ordering: Ordering, values: Values, num_seeds: int) -> Iterator[str]:
     yield f"## {ordering.asks}"
-    yield f"`{name}`. Known before: {ordering.known}."
+    yield f'`{name}`. Known before: "{ordering.known}".'
     if not any(values.values()):
         yield "**Not run.**"
         yield "\n".join(f"- {claim.text}, by `{claim.measure}`: not run" for claim in ordering.claims)
