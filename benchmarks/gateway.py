@@ -30,7 +30,7 @@ from rollout_workers.settings import RolloutSettings
 from services.models.new_tokenizer import byte_tokenizer
 
 AGENTS, CALLS, NEW, ROUNDS = 64, 4, 64, 5
-PROMPT, BETWEEN = 43, 24  # tokens of the first context, and of each message behind an answer
+PROMPT, BETWEEN = 43, 24  # tokens of the first context, and of each message after an answer
 SAMPLING = Sampling(max_tokens=NEW, min_tokens=NEW)
 SHAPES = {"4 layers, 128 wide": (4, 128), "6 layers, 512 wide": (6, 512)}
 TEMPLATE = (

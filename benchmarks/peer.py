@@ -72,7 +72,8 @@ class Trl:
         line = self._process.stdout.readline()
         if not line:
             raise SystemExit(
-                f"trl's side ended with code {self._process.wait()}; run it: {self._process.args}"
+                f"trl's side ended with exit code {self._process.wait()}. To see its error, run "
+                f"{self._process.args}"
             )
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -39,7 +39,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def files_of(name: str, config: Mapping[str, Any] | None = None) -> ModelFiles:
-    """Return a model's files in a run's form, with all numbers of its shape."""
+    """Return ModelFiles as a run reads them, with the shape's number of parameters; no file exists."""
     shape_config = config or CONFIGS[name]
     shape = shape_of(ModelFiles(Path(name), Path(name), shape_config, None))
     assert shape is not None

@@ -2,7 +2,7 @@
 
     caller ── hold ──▶ driver ──▶ Ray's store ── fetch ──▶ a worker, server or learner that looks a name up
 
-A name is written as any component's address is: `object:brevity@1f3a5c7e9b2d`. Behind the @ is a digest of
+A name is written as any component's address is: `object:brevity@1f3a5c7e9b2d`. After the @ is a digest of
 the object, so a changed function has another name. The bytes are cloudpickle's, from the user's own process
 to its own processes; they are read from no file.
 """
@@ -44,7 +44,7 @@ def is_object(address: str) -> bool:
 
 
 def own_name(address: str) -> str:
-    """Return the name behind an address's colon, without an object's digest; else the name itself.
+    """Return the name after an address's colon, without an object's digest; else the name itself.
 
     >>> own_name("object:brevity@1f3a5c7e9b2d"), own_name("my_rewards:brevity"), own_name("rouge")
     ('brevity', 'brevity', 'rouge')

@@ -84,8 +84,8 @@ class Sampling:
     length_penalty: float = 1.0  # beams: a beam's log-probability is divided by its length to this power
     # Above 1, the model less likely repeats tokens that it read or wrote (Keskar et al. 2019, 1909.05858)
     repetition_penalty: float = 1.0
-    ignore_eos: bool = False  # write on behind an end token, up to `max_tokens`
-    player: Literal["model", "expert", "random"] = "model"  # who acts in an environment
+    ignore_eos: bool = False  # continue after an end token, up to `max_tokens`
+    player: Literal["model", "expert", "random"] = "model"  # the actor in an environment
     example_rate: float = 0.0  # share of an environment's turns with a random valid action, untrained
 
     def __post_init__(self) -> None:
@@ -154,7 +154,7 @@ class TeacherScores:
     """
 
     logprobs: tuple[float, ...]  # each span's, at its last token; elsewhere 0
-    ends: tuple[bool, ...]  # whether a span ends with the token; tokens behind the last end have no score
+    ends: tuple[bool, ...]  # whether a span ends with the token; tokens after the last end have no score
     # The teacher's likeliest tokens at each place, equally many, and their log-probabilities; (): unknown
     top_tokens: tuple[tuple[int, ...], ...] = ()
     top_logprobs: tuple[tuple[float, ...], ...] = ()
@@ -186,7 +186,7 @@ class Rollout:
     # Reason of a failure: an InputError if the user can correct it
     error: WhetstoneError | None = None
     baseline: float | None = None  # expected reward of the reference on this prompt, in a data set
-    from_data: bool = False  # True: a data set's row, whose `behavior_logprobs` are a reference's
+    from_data: bool = False  # True: a row of a data set; its `behavior_logprobs` are the reference model's
     turn_parts: tuple[Mapping[str, float], ...] = ()  # `reward_parts` of each answer, if each has a score
     reward_values: Mapping[str, float] = field(default_factory=dict)  # named by rewards: "judge/format"
     comment: str = ""  # the rewards' comments

@@ -9,7 +9,7 @@ from contracts.conversations.thoughts import opening_mark
 from contracts.records import by_position
 
 GROUPS = "groups"  # value of `scores` of a reward that needs whole groups
-PrefixUnit = Literal["words", "lines"]  # others: the reward gets the text so far, behind each of these
+PrefixUnit = Literal["words", "lines"]  # others: the reward gets the text so far, after each of these
 Span = tuple[int, int, float]  # characters [start, end) of a text, and their reward
 
 
@@ -180,7 +180,7 @@ class Reward(Protocol):
 
     A score is a number, or a value that a `Grade` may hold. `score` may be a coroutine. With the class
     variable `scores = "groups"`, a call gets all samples of one prompt, and no others. With "words" or
-    "lines" it gets the text so far behind each of them, and a score's gain is earned there.
+    "lines" it gets the text so far after each of them, and a score's gain is earned there.
     """
 
     def score(self, samples: Sequence[Sample]) -> Sequence[Scored] | Awaitable[Sequence[Scored]]: ...

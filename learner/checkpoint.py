@@ -154,14 +154,14 @@ def _restore(trained: dict[str, torch.Tensor], folder: Path, kind: str) -> None:
     if shapes != own_shapes:
         differing = sorted({name for name, _ in shapes.items() ^ own_shapes.items()})
         raise LearnerError(
-            f"{folder}: a checkpoint of another model; "
-            f"{len(differing)} parameters differ, such as {differing[0]} (it lacks what "
-            "model.trainable_layers= or model.adapter.kind= freezes)"
+            f"{folder} is a checkpoint of another model; {len(differing)} parameters differ, such as "
+            f"{differing[0]}. Expected the same model.trainable_layers= and model.adapter.kind=, because a "
+            "checkpoint has only trained parameters"
         )
     if FROZEN in trained and not torch.allclose(saved.whole(FROZEN), trained[FROZEN], rtol=1e-9, atol=0):
         raise LearnerError(
-            f"{folder}: a checkpoint of another model; its frozen layers are not those of model.path, "
-            "and only trained ones are in it. Resume with the model that it was begun with"
+            f"{folder} is a checkpoint of another model. It has only trained layers, and the frozen layers "
+            "of model.path differ. Resume with the run's first model"
         )
     with torch.no_grad():
         for name, tensor in trained.items():

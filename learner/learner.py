@@ -345,7 +345,7 @@ class Learner:
         return (self._last_published or LastPublished()).whole()
 
     def publish_mask(self, engine_dtype: str) -> dict[str, Array] | None:
-        """Return all weights of NLPO's mask model, never only changes: it changes rarely, but then a lot."""
+        """Return all weights of NLPO's mask model, not only changes: it changes rarely, but then much."""
         arrays = None if self.mask is None else arrays_of(self.mask.lm, engine_dtype, self.ranks)
         self.leave_room()
         return arrays

@@ -43,7 +43,7 @@ class ModelSettings(Settings):
     # from references or data, off if it learns from the policy's rollouts
     dropout: bool | None = None
     gradient_checkpointing: bool = False  # recompute activations: less memory, a third more compute
-    # Number or share (0.33: the last third) of last layers that train, with the norm behind them and an
+    # Number or share (0.33: the last third) of last layers that train, with the norm after them and an
     # untied head. The rest is frozen and shared with the reference. None: the whole model trains
     trainable_layers: int | float | None = Field(default=None, gt=0)
     reference: ReferenceSettings = ReferenceSettings()  # the model that the KL compares with
@@ -58,8 +58,8 @@ class ModelSettings(Settings):
             )
         if self.trainable_layers is not None and self.adapter.trains:
             raise ValueError(
-                f"trainable_layers={self.trainable_layers} trains the last layers themselves, and "
-                f"adapter.kind={self.adapter.kind} matrices beside all of them; leave out one of the two"
+                f"trainable_layers={self.trainable_layers} trains the last layers, but adapter.kind="
+                f"{self.adapter.kind} trains small matrices beside all layers; set only one of the two"
             )
         return self
 
@@ -118,12 +118,13 @@ class LearnerSettings(Settings):
     token_budget: int = Field(default=16384, ge=1)  # tokens of a micro-batch, padding included
     # numbers of logits held at once; larger batches are computed again in chunks
     logits_budget: int = Field(default=2**24, ge=1)
-    # If sampling warps the distribution (temperature, top-k, top-p, minimum length): exact: ratios, KL and
-    # entropies are the warped distribution's; importance: they are the whole softmax's, with truncated
-    # importance weights (a temperature only); ignore: the whole softmax's, without weights (biased)
+    # Probabilities in updates, if sampling warps them (temperature, top-k, top-p, minimum length).
+    # exact: ratios, KL and entropies are those of the warped distribution;
+    # importance: those of the whole softmax, with truncated importance weights (only for a temperature);
+    # ignore: those of the whole softmax, without weights (biased)
     behavior: Literal["exact", "importance", "ignore"] = "exact"
     importance_cap: float = Field(default=2.0, gt=0)  # largest weight of a token; RLOO: of a response
-    # If an update came after a rollout: truncated importance weights of tokens, of responses, or none
+    # Truncated importance weights for rollouts older than the last update: of tokens, of responses, or none
     # (biased)
     staleness_correction: Literal["token", "response", "none"] = "token"
     mismatch: MismatchSettings = MismatchSettings()  # corrects small deviations of the engine's probabilities

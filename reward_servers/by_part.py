@@ -31,7 +31,7 @@ class ByPart:
     def graders(
         self, rewards: Sequence[Part], metrics: Sequence[Part], part: str | None
     ) -> list[tuple[str, Part]]:
-        """Return the rewards and metrics of a part, each with its kind; None: of every part."""
+        """Return the rewards and metrics of a part (None: of every part), each with its kind."""
         chosen = [reward for reward in rewards if part is None or reward.label in self.rewards[part]]
         measured = [metric for metric in metrics if self.measures(metric.label, part)]
         return [("reward", reward) for reward in chosen] + [("metric", metric) for metric in measured]
@@ -61,7 +61,7 @@ def trial_of_parts(first: Mapping[str, Sequence[Prompt]], by_part: ByPart) -> Tr
     """Make a trial in which each grader gets prompts of a part that it grades.
 
     Args:
-        first: the first prompts of each part, of the only task under "".
+        first: the first prompts of each part; key "": those of the only task.
     """
     trials = {part: trial_of(prompts) for part, prompts in first.items()}
     of_graders: dict[tuple[str, str], tuple[Sample, ...]] = {}

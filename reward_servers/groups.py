@@ -21,7 +21,7 @@ def whole_groups(samples: Sequence[Sample], answers: list[Answer], label: str) -
     """Return the places of the groups without errors; write a member's error into all its group's answers.
 
     Args:
-        answers: of each sample; an error gives the reason why it can't be scored.
+        answers: each sample's answer; an error gives the reason why it can't be scored.
         label: the reward's.
     """
     whole = []

@@ -21,7 +21,7 @@ class LocalRewardClient:
         settings: RewardServersSettings | None = None,
         by_part: ByPart = ONE_TASK,
     ) -> None:
-        """Load the rewards; of the `settings`, those hold that limit coroutines."""
+        """Load the rewards. Only the settings that limit coroutines apply."""
         self._parts, self._by_part = tuple(rewards), by_part
         servers = settings or RewardServersSettings()
         self._servers = [RewardServer(part, servers.for_label(part.label)) for part in self._parts]

@@ -179,14 +179,14 @@ class RewardServer:
         """Return one score for each sample.
 
         Raises:
-            RewardError: as `scores_of`.
-            Misshapen: scores by places meet a shaping that is for a whole text's score.
+            RewardError: as for `scores_of`.
+            Misshapen: the reward scores tokens or spans, but its shaping needs one score for the whole text.
         """
         scores = scores_of(returned, len(samples))
         by_places = [score.unit for score in scores if isinstance(score, Grade) and score.unit != "text"]
         if by_places and self._shaping:
             raise Misshapen(
-                f"score() returned scores of {by_places[0]}s, and {self._shaping}= is for the score of a "
+                f"score() returned scores of {by_places[0]}s, but {self._shaping}= needs one score for the "
                 f"whole text; leave out {self._shaping}=, and shape the scores in the reward"
             )
         return scores

@@ -213,7 +213,7 @@ class ServerSettings(Settings):
         return self.replicas or self.max_replicas
 
     def over(self, default: "ServerSettings") -> "ServerSettings":
-        """Return these settings where they were given, and the default's elsewhere.
+        """Return these settings, with the default's values for settings that were not given.
 
         A fixed number of replicas overrides the default's bounds, and the other way round.
         """

@@ -47,7 +47,7 @@ class Episode:
         self.num_attempts = 0  # failed attempts
 
     def on_observation(self, observation: Observation | Step | bool) -> Request | Action | None:
-        """React to the environment: a first observation, a step, or whether the partner's words end the talk.
+        """React to the environment: a first observation, a step, or whether the partner ends the dialogue.
 
         Returns:
             The next request to the engine or action for the environment; None: the episode is over, and

@@ -42,7 +42,7 @@ class TurnTexts(Protocol):
         ...
 
     def following(self, answer: Sequence[int], observation: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the tokens of an observation behind an answer, with the tokens between, none twice."""
+        """Return the tokens of an observation after an answer, with the tokens between, none twice."""
         ...
 
     def answer(self, text: str) -> tuple[int, ...]:

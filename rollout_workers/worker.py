@@ -372,7 +372,7 @@ def _check(manifest: WeightManifest, scored: Sequence[tuple[float, ...]], whose:
     """Check that an engine's log-probabilities of a probe equal the learner's.
 
     Raises:
-        WeightsError: they differ.
+        WeightsError: the weights differ.
     """
     (got,), probe = scored, manifest.probe
     worst = max(abs(a - b) for a, b in zip(got, probe.logprobs, strict=True))

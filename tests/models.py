@@ -28,7 +28,7 @@ def make_tiny_model(
 
     Heads are 32 wide, the least that vLLM's kernels take on a CPU. Token ids: 0 `<pad>`, 1 `<eos>`,
     2 `<unk>`, then `vocab` in its order. Texts are split at blanks, tokens are joined by blanks; the
-    tokenizers of the encoder-decoder models (t5, mt5, bart) put `<eos>` behind each text, as theirs do.
+    tokenizers of the encoder-decoder models (t5, mt5, bart) put `<eos>` after each text, as theirs do.
 
     Args:
         sharpness: the standard deviation of the initial weights, in the architecture's own; at 1 the
@@ -130,7 +130,7 @@ def _mt5(vocab_size: int, window: int, sharpness: float) -> Any:
 
 
 def _t5_shape(sharpness: float) -> dict[str, Any]:
-    """Positions are relative: there is no window. Responses start behind `<pad>`."""
+    """Positions are relative: there is no window. Responses start after `<pad>`."""
     return {
         "d_model": 64,
         "d_kv": 32,
@@ -143,7 +143,7 @@ def _t5_shape(sharpness: float) -> dict[str, Any]:
 
 
 def _bart(vocab_size: int, window: int, sharpness: float) -> Any:
-    """Positions are absolute. Responses start behind `<eos>`, and the generation settings force an end:
+    """Positions are absolute. Responses start after `<eos>`, and the generation settings force an end:
     both as in the published models.
     """
     from transformers import BartConfig

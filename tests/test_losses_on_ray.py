@@ -89,7 +89,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pairs() -> list[dict[str, str]]:
-    """Eight numbers in order, and the same ones in no order, behind twelve prompts."""
+    """Eight numbers in order, and the same ones in no order, after twelve prompts."""
     draw, rows = np.random.default_rng(0), []
     for place in range(48):
         numbers = draw.integers(10, 100, 8)

@@ -192,7 +192,7 @@ def test_generate_reads_them_so(
 
 
 def test_chat_reads_its_own_answers_so(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three questions through a pipe; the second and third stand behind what was answered."""
+    """Three questions through a pipe; the second and third follow earlier answers."""
     read: list[tuple[int, ...]] = []
     texts: list[str] = []
     answer: Callable[..., Answer] = Speaker.answer

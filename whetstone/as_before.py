@@ -125,7 +125,7 @@ def _modules() -> Callable[[], None]:
                 place, _, last = name.rpartition(".")
                 parent = sys.modules.get(place)
                 if parent is not None and vars(parent).get(last) is module:
-                    delattr(parent, last)  # its place for `from package import module`
+                    delattr(parent, last)  # `from package import module` would find it
 
     return restore
 

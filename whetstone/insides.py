@@ -1,4 +1,4 @@
-"""The objects that an object takes along to another process, with words for their places."""
+"""Objects that travel inside another object to another process, with words for their places."""
 
 import copyreg
 import dis
@@ -100,10 +100,10 @@ def _of_instance(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if kind.__module__ != "builtins" and not is_importable(kind):
         yield f"its class {kind.__name__}", kind
-    if isinstance(value, Set):  # its pickle's order of entries differs between processes
+    if isinstance(value, Set):  # a set's pickle has another order in each process
         yield "its entries", frozenset(value)
         yield from _of_state(getattr(value, "__dict__", None))
-    elif "torch" in sys.modules and _is_tensor(value):  # its pickle holds a pointer
+    elif "torch" in sys.modules and _is_tensor(value):  # a tensor's pickle holds a pointer
         yield from _of_tensor(value)
     else:
         try:

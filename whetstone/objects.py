@@ -113,7 +113,7 @@ def _labelled(parts: list[Any]) -> list[Any]:
 
 
 def own_name(address: str) -> str:
-    """Return the name behind an address's colon, without an object's digest, for labels.
+    """Return the name after an address's colon, without an object's digest, for labels.
 
     >>> own_name("object:brevity@1f3a5c7e9b2d"), own_name("rouge")
     ('brevity', 'rouge')

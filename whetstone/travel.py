@@ -37,8 +37,8 @@ def packed(value: Any, where: str) -> bytes:
             raise InputError(f"{where} {_why(value, error)}") from error
     if len(blob) > MOST_MIB << 20:
         raise InputError(
-            f"{where} takes {len(blob) >> 20} MiB along ({_largest(value)}); expected at most {MOST_MIB}. "
-            "Load it inside the function, or in the __init__ of a class"
+            f"{where} has {len(blob) >> 20} MiB of data to send ({_largest(value)}); expected at most "
+            f"{MOST_MIB}. Load it inside the function, or in the __init__ of a class"
         )
     return blob
 

@@ -117,7 +117,7 @@ def require_registered_before(commit: str, registered: str) -> None:
     """Check that a run's commit comes after the registrations'.
 
     Raises:
-        InputError: it does not; a registration changed after its runs proves nothing.
+        InputError: the run's commit is older. A registration that changes after its runs proves nothing.
     """
     order = ("git", "merge-base", "--is-ancestor", registered, commit.removesuffix("-dirty"))
     if subprocess.run(order, cwd=FILE.parent, capture_output=True).returncode:

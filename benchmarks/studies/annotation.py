@@ -25,7 +25,8 @@ from contracts.settings import Settings
 
 ROOT = OUT / "annotation"
 ROWS, LABELS, TEXT_S = 10_000, "abc", 0.005
-KILLED_AT, PAUSE_S = 0.4, 20.0  # share of the rows; seconds before the restart
+KILLED_AT = 0.4  # share of the rows before the kill
+PAUSE_S = 20.0  # seconds before the restart
 
 
 class Ledger(Settings):

@@ -1,8 +1,8 @@
 """`whetstone diagnose` on runs with a known fault: detections, misses and false alarms.
 
-`python -m benchmarks.studies.diagnose` makes the runs of `diagnose_runs.py` in this process (names choose some,
-`--seeds` how often, `--iterations` how long), and writes benchmarks/out/diagnose.md. A run that is
-there is not made again.
+`python -m benchmarks.studies.diagnose` makes the runs of `diagnose_runs.py` in this process, and writes
+benchmarks/out/diagnose.md. Names choose runs, `--seeds` gives their seeds, and `--iterations` their length.
+Finished runs are kept.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Judged:
 
 
 def make(case: Case, seed: int, iterations: int) -> RunFolder:
-    """Train one run, unless it is there; it may end early by its fault."""
+    """Train one run, unless it is finished; its fault may end it early."""
     from services.training.train.demo import make_start_model
     from tests.local_run import train_here
 

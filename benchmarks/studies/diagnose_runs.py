@@ -11,7 +11,7 @@ FOUR = "algorithm.num_epochs=4"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kind of run: the demo's overrides, and the rules of which one must fire."""
+    """A kind of run: the demo's overrides, and rules. At least one of the rules must fire."""
 
     name: str
     overrides: tuple[str, ...] = ()

@@ -22,9 +22,12 @@ from services.terminal.interrupts import StopRequest
 from services.training.loop.controller import Clients
 
 ROOT = OUT / "real-tails"
-SHORT, LONG, RARE = 12, 240, 64  # tokens of a text; one in RARE is long
-NUMBERS, WIDTH = 100, 448  # tokens of prompts; of the vocabulary, one direction for each
-WARM_UP, ITERATIONS = 8, 32  # iterations that do not count; all
+SHORT, LONG = 12, 240  # tokens of a text
+RARE = 64  # one text in so many is long
+NUMBERS = 100  # tokens that prompts draw from
+WIDTH = 448  # tokens of the vocabulary, with a direction of the hidden state for each
+WARM_UP = 8  # first iterations, which do not count
+ITERATIONS = 32  # all iterations
 KINDS = {
     "leased, 0": ["rollout.order=leased", "rollout.max_staleness=0"],
     "leased, 1": ["rollout.order=leased", "rollout.max_staleness=1"],

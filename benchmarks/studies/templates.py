@@ -62,7 +62,7 @@ TALKS: dict[str, tuple[Talk, list[Any]]] = {
     "thought": ([ASKED, THINKS], []),
     "reasoning": ([ASKED, REASONS], []),
     "a call": ([ASKED, CALLS], TOOLS),
-    "behind a result": ([ASKED, CALLS, RESULT, PLAIN], TOOLS),
+    "after a result": ([ASKED, CALLS, RESULT, PLAIN], TOOLS),
 }
 COLUMNS = (*TALKS, "three turns", "end")
 OUTCOMES = EQUAL, INSIDE, BEHIND, ALONE = "equal", "in the thought", "no thought", "prompt differs"
@@ -80,7 +80,7 @@ class Model:
         return Chat(self.tokenizer, ChatForm(ends=self.stops, options=options))
 
     def expected(self, talk: Talk, tools: Sequence[Any], *, ask: bool, **options: Any) -> Iterator[str]:
-        """Yield transformers' rendering of each form of a talk that the template accepts."""
+        """Yield transformers' rendering of each form of a conversation that the template accepts."""
         for form in _forms(talk):
             try:
                 yield self.tokenizer.apply_chat_template(
@@ -113,7 +113,7 @@ def outcome(model: Model, talk: Talk, tools: Sequence[Any], **options: Any) -> s
     """Compare a prompt and its answer with transformers' rendering.
 
     Raises:
-        AssertionError: they differ, and the template does not let the model generate them.
+        AssertionError: the texts differ, and the template does not let the model generate them.
     """
     chat, its = model.chat(**options), model.tokenizer
     *messages, answer = conversation(list(talk), "here")
@@ -143,7 +143,7 @@ def outcome(model: Model, talk: Talk, tools: Sequence[Any], **options: Any) -> s
 
 
 def turns(model: Model) -> str:
-    """Compare a second turn, behind a complete or truncated answer, with transformers' rendering."""
+    """Compare a second turn, after a complete or truncated answer, with transformers' rendering."""
     chat, its = model.chat(), model.tokenizer
     try:
         read = chat.tokens([ASKED])
@@ -180,7 +180,7 @@ def end(model: Model) -> str:
 
 
 def _forms(talk: Talk) -> Iterator[list[dict[str, Any]]]:
-    """Yield a talk in the forms of calls, contents and reasoning."""
+    """Yield a conversation in the forms of calls, contents and reasoning."""
     for arguments, content, place in itertools.product(
         (FUNCTION["arguments"], ARGUMENTS), (None, ""), ("reasoning_content", "thinking", "blocks")
     ):
@@ -201,7 +201,7 @@ def _in_form(message: dict[str, Any], arguments: Any, content: str | None, place
 
 
 def _is_equal(text: str, whole: str, stop: str) -> bool:
-    """Return whether texts are equal up to text behind the stop, or to a missing stop."""
+    """Return whether texts are equal up to text after the stop, or to a missing stop."""
     if text == whole.rstrip() + stop:
         return True
     behind = whole.removeprefix(text)
@@ -223,8 +223,8 @@ prompt differs | the template writes different prompts before an answer and for 
 refused | before the start, a message gives the reason and a remedy
 
 The columns are a plain answer; an answer with `<think>…</think>` in its content; an answer with
-`reasoning_content`; a tool call; an answer behind a call and its result; a second question behind a complete
-and behind a truncated answer; the last token that supervised training teaches.
+`reasoning_content`; a tool call; an answer after a call and its result; a second question after a complete
+and after a truncated answer; the last token that supervised training teaches.
 
 """
 

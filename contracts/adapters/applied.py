@@ -30,8 +30,8 @@ def base_model(base: str, revision: str | None, setting: str) -> Any:
         config = AutoConfig.from_pretrained(base, revision=revision, trust_remote_code=False)
         if getattr(config, "quantization_config", None):
             raise InputError(
-                f"{setting}: its base {base} is quantised, and merged weights would be rounded again. Type "
-                "model.base= and the model that it was made from"
+                f"{setting}: its base {base} is quantised, and merged weights would be rounded again. Set "
+                "model.base= to the unquantised model"
             )
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         return kind.from_pretrained(
@@ -39,7 +39,7 @@ def base_model(base: str, revision: str | None, setting: str) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{setting}: its base {base} does not load: {_first(error)}. Type model.base=FOLDER_OR_HUB_NAME"
+            f"{setting}: its base {base} can't be loaded: {_first(error)}. Set model.base=FOLDER_OR_HUB_NAME"
         ) from None
 
 
@@ -87,7 +87,7 @@ def put_on(lm: Any, folder: Path, setting: str, **options: Any) -> Any:
         subject = "it" if odd[0] in expected else "the base"
         raise InputError(
             f"{setting} is an adapter of another base: {subject} {what} {odd[0].removeprefix(PREFIX)}"
-            f"{f' and {len(odd) - 1} more' if odd[1:] else ''}. Type model.base= and the model that it is for"
+            f"{f' and {len(odd) - 1} more' if odd[1:] else ''}. Set model.base= to the adapter's own base"
         )
     return adapted
 

@@ -147,9 +147,11 @@ def _from_hub(name: str, revision: str | None) -> Path | None:
             return None
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=FILES))
-    except Exception as error:  # the hub's client raises about twenty kinds
+    except Exception as error:  # the hub's client raises about twenty kinds of errors
         first = str(error).strip().split("\n")[0]
-        raise InputError(f"{name}: the adapter can't be had: {type(error).__name__}: {first}") from None
+        raise InputError(
+            f"{name}: the adapter can't be downloaded: {type(error).__name__}: {first}"
+        ) from None
 
 
 def _check_files(folder: Path, setting: str) -> None:
@@ -199,7 +201,7 @@ def _unfit(config: Mapping[str, Any]) -> str:
 def _base(folder: Path, config: Mapping[str, Any], setting: str) -> str:
     """Return the base in the adapter's configuration: a folder, from here or the adapter, or a hub name."""
     named = config.get("base_model_name_or_path")
-    hint = "type model.base=FOLDER_OR_HUB_NAME"
+    hint = "set model.base=FOLDER_OR_HUB_NAME"
     if not named:
         raise InputError(f"{setting}: {CONFIG} names no base model (base_model_name_or_path): {hint}")
     if Path(named).is_dir():

@@ -98,7 +98,7 @@ def _digest(adapter: AdapterFolder, base: str, revision: str | None, setting: st
 
         try:
             commit = Path(snapshot_download(base, revision=revision, allow_patterns=["config.json"])).name
-        except Exception as error:  # the hub's client raises about twenty kinds
+        except Exception as error:  # the hub's client raises about twenty kinds of errors
             raise _no_base(setting, base, error) from None
         of_base = f"{base} {commit}"
     text = f"{FORM} {fingerprint(adapter.folder, texts=True)} {of_base}"
@@ -108,7 +108,7 @@ def _digest(adapter: AdapterFolder, base: str, revision: str | None, setting: st
 def _no_base(setting: str, base: str, error: Exception) -> InputError:
     first = str(error).strip().split("\n")[0]
     return InputError(
-        f"{setting}: its base {base} can't be had: {type(error).__name__}: {first}. Type "
+        f"{setting}: its base {base} can't be loaded: {type(error).__name__}: {first}. Set "
         "model.base=FOLDER_OR_HUB_NAME"
     )
 

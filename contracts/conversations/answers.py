@@ -1,11 +1,11 @@
-"""Layout of an answer behind its prompt, as the template writes it or as the model would generate it.
+"""Layout of an answer after its prompt, as the template writes it or as the model would generate it.
 
-the template writes behind the prompt | the answer is
+the template writes after the prompt | the answer is
 --- | ---
 the answer, whole | what it writes
 the answer without its thought, and the prompt opens a thought | the thought, its closing mark, the rest
 the answer in front of which the prompt has an empty thought | the answer alone
-another beginning, as it rewrites the prompt | what it writes behind a single question
+another beginning, as it rewrites the prompt | what it writes after a single question
 anything else | refused
 """
 
@@ -33,7 +33,7 @@ class Answers:
     """Layout of answers by one template.
 
     Args:
-        last: the template's text behind an answer that nothing follows.
+        last: the template's text after an answer that nothing follows.
     """
 
     def __init__(self, rendering: Rendering, forms: AcceptedForms, last: str) -> None:
@@ -42,7 +42,7 @@ class Answers:
     def laid_out(
         self, prompt: Sequence[Message], answer: Message, tools: Sequence[Any] = ()
     ) -> tuple[str, str]:
-        """Return the prompt, and the answer behind it with the template's text at its end.
+        """Return the prompt, and the answer after it with the template's text at its end.
 
         Raises:
             InputError: the template leaves out a part of the answer, or has no place for it.
@@ -113,7 +113,7 @@ class Answers:
 
 
 def _behind(before: str, whole: str, answer: Message) -> str | None:
-    """Return the template's text behind a prompt; None if it is not the whole answer."""
+    """Return the template's text after a prompt; None if it is not the whole answer."""
     starts = [before] if _thinks(answer) else [before, EMPTY_AT_THE_END.sub("", before)]
     for start in starts:
         if whole.startswith(start) and not _missing(answer, written := whole.removeprefix(start)):

@@ -21,7 +21,7 @@ def called(calls: Any, call: Any, where: str, keeps_nulls: bool = False) -> list
         keeps_nulls: whether a null is an argument's value; otherwise a table's column added it.
 
     Raises:
-        InputError: they are not calls.
+        InputError: the values are not calls.
 
     >>> called(None, {"name": "now", "arguments": "{}"}, "here")
     [{'type': 'function', 'function': {'name': 'now', 'arguments': '{}'}}]

@@ -4,7 +4,7 @@ Train, evaluate, generate, chat and annotate all read prompts through `Chat`, so
 template is text in Jinja, which transformers renders in its sandbox. The template writes the special tokens;
 the tokenizer adds none, so that there are not two beginning tokens.
 
-Each later turn is rendered separately, behind the drawn tokens:
+Each later turn is rendered separately, after the drawn tokens:
 
     tokens(messages)  answer  closing(answer)  turn([user])  answer  closing(answer)  turn([user])  …
 """
@@ -106,9 +106,9 @@ class Chat:
         return self._ends.left(tuple(answer))
 
     def following(self, answer: Sequence[int], turn: Tokens) -> Tokens:
-        """Return a turn's tokens behind an answer, with the answer's closing tokens, and no token twice.
+        """Return a turn's tokens after an answer, with the answer's closing tokens, and no token twice.
 
-        If a template writes no mark behind answers, a model may end its answer with the first token of the
+        If a template writes no mark after answers, a model may end its answer with the first token of the
         next message, as GLM does with <|user|> and <|observation|>.
         """
         return self._ends.following(tuple(answer), turn)
@@ -128,7 +128,7 @@ class Chat:
             response: its text; if it is more than a text, the prompt's meta data has its message.
 
         Raises:
-            InputError: the template leaves out a part of the answer, or has no place for it behind the
+            InputError: the template leaves out a part of the answer, or has no place for it after the
                 prompt; names the prompt.
         """
         message: Message = prompt.meta.get(RESPONSE) or {}

@@ -39,7 +39,7 @@ class Encoding:
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
 
     def behind(self, before: str, text: str) -> Tokens:
-        """Return a text's tokens behind another text, because some tokenizers begin texts with a blank."""
+        """Return a text's tokens after another text, because some tokenizers begin texts with a blank."""
         head, whole = self.tokens(before), self.tokens(before + text)
         return whole[len(head) :] if whole[: len(head)] == head else self.tokens(text)
 

@@ -1,9 +1,9 @@
-"""Ends of answers: the template's text behind them, and the tokens at which the model stops.
+"""Ends of answers: the template's text after them, and the tokens at which the model stops.
 
-template | behind an answer that nothing follows | before the next message
+template | after an answer that nothing follows | before the next message
 --- | --- | ---
 most | `<|im_end|>` | `<|im_end|>`
-gpt-oss | `<|return|>`, behind a call `<|call|>` | `<|end|>`
+gpt-oss | `<|return|>`, after a call `<|call|>` | `<|end|>`
 Phi-3.5 | `<|end|>`, and the end token | `<|end|>`
 Apertus, Hunyuan | nothing | `<|assistant_end|>`
 GLM | nothing: the model draws the mark of the next message | nothing
@@ -36,7 +36,7 @@ class Ends:
 
     @cached_property
     def last(self) -> str:
-        """Return the text behind an answer that nothing follows."""
+        """Return the text after an answer that nothing follows."""
         return self.behind([ASKED, SAID], ask=False)
 
     @cached_property
@@ -75,7 +75,7 @@ class Ends:
         return self._closing[1:] if ends_otherwise else self._closing
 
     def following(self, answer: Tokens, turn: Tokens) -> Tokens:
-        """Return a turn's tokens behind an answer, with the answer's closing tokens, and no token twice."""
+        """Return a turn's tokens after an answer, with the answer's closing tokens, and no token twice."""
         is_drawn = not self._closing and turn and answer[-1:] == turn[:1] and self._encoding.is_mark(turn[0])
         return turn[1:] if is_drawn else self.left(answer) + turn
 
@@ -87,10 +87,10 @@ class Ends:
         return answer[: len(answer) - len(end)]
 
     def ended(self, before: str, written: str, *, calls: bool) -> Tokens:
-        """Return the tokens of an answer behind its prompt, up to the token at which the model stops.
+        """Return the tokens of an answer after its prompt, up to the token at which the model stops.
 
         Args:
-            written: the answer with all of the template's text behind it.
+            written: the answer with all of the template's text after it.
             calls: whether the answer calls tools, so that their results follow.
         """
         if self.last and written.endswith(self.last):
@@ -104,7 +104,7 @@ class Ends:
         return body + self._drawn_mark("tool" if calls else "user")
 
     def behind(self, messages: Sequence[Message], *, ask: bool) -> str:
-        """Return the text behind the last placeholder of an answer.
+        """Return the text after the last placeholder of an answer.
 
         Raises:
             InputError: the template leaves out answers.
@@ -125,7 +125,7 @@ class Ends:
 
     @cached_property
     def _behind_calls(self) -> Tokens:
-        """Return the token at which the model stops behind a call; () without one."""
+        """Return the token at which the model stops after a call; () without one."""
         text = self._rendering.tried([ASKED, self._forms.call_message()])
         marks = self._encoding.marks_at_the_end(self._encoding.tokens(text.rstrip()))
         return tuple(token for token in marks if token in self._stops)[:1]
@@ -140,7 +140,7 @@ class Ends:
         return before if between.startswith(before) else ""
 
     def _up_to_the_stop(self, marks: Tokens) -> Tokens:
-        """Return marks behind an answer up to the first at which the model stops, else up to the first."""
+        """Return marks after an answer up to the first at which the model stops, else up to the first."""
         places = [place for place, token in enumerate(marks) if token in self._stops]
         places += [place for place, token in enumerate(marks) if self._encoding.is_mark(token)]
         if places:
@@ -157,6 +157,6 @@ class Ends:
 def not_in_turns() -> InputError:
     """Return the refusal of a template without an end between an answer and the next message."""
     return InputError(
-        "this chat template can't be continued turn by turn: it leaves out answers, or writes no mark behind "
-        "them. model.chat.history=template renders every turn anew; or model.chat.template=FILE"
+        "this chat template can't be continued turn by turn: it leaves out answers, or writes no mark after "
+        "them. Set model.chat.history=template to render every turn anew, or model.chat.template=FILE"
     )

@@ -21,7 +21,7 @@ SAID: Message = {"role": "assistant", "content": "Placeholder-of-an-answer"}
 SYSTEM_ROLES = ("system", "developer")
 LONGEST_S = 30.0  # limit for one conversation
 MOST_CHARACTERS = 50_000_000
-OTHER = "; model.chat.template=FILE takes another template, none plain text"
+OTHER = "; set model.chat.template=FILE for another template, or model.chat.template=none for plain text"
 
 
 class Rendering:
@@ -127,6 +127,6 @@ def _refusal(error: Exception, messages: Sequence[Message]) -> str:
     if roles[0] in SYSTEM_ROLES:
         return f"{problem}. If it takes no system message, leave out model.chat.system, or those of the data"
     return (
-        f"{problem}. If it needs a system message, give model.chat.system=TEXT; model.chat.template=FILE "
-        "takes another template, none plain text"
+        f"{problem}. If it needs a system message, set model.chat.system=TEXT. Otherwise set "
+        "model.chat.template=FILE for another template, or model.chat.template=none for plain text"
     )

@@ -50,7 +50,7 @@ def checked(token: str, where: str) -> str:
     """Return the token if it is valid.
 
     Raises:
-        InputError: it is too short, or doesn't fit into a header; the message begins with `where`.
+        InputError: the token is too short, or doesn't fit into a header; the message begins with `where`.
     """
     remember_secret(token)
     if not (token.isascii() and token.isprintable() and " " not in token and len(token) >= LEAST_TOKEN):

@@ -1,4 +1,4 @@
-"""Lay many tensors one behind the other into one buffer of bytes, and view them there.
+"""Lay many tensors one after the other into one buffer of bytes, and view them there.
 
 A learner and its workers compute the same places from a manifest, so one memory handle serves all of a
 model's tensors.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ALIGNED = 256  # bytes: every type may begin at these addresses, and a GPU copies its widest words
+ALIGNED = 256  # alignment in bytes; every type may begin there, and a GPU copies its widest words
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 from contracts.errors import DiskFull, InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no space, a quota, a limit on the size of a file
-# Libraries have this in errors of other classes than OSError; the last is Rust's, for too large a file.
+# Other libraries report a full disk by these words, not by OSError. The last is Rust's error for a file that
+# is too large.
 WORDS = (
     *("no space left on device", "disk quota exceeded", "database or disk is full"),
     f"(os error {errno.EFBIG})",

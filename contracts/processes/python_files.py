@@ -26,7 +26,7 @@ def is_file(place: str) -> bool:
 
 
 def straight(path: Path) -> Path:
-    """Return the path of a file without `..`, unless that leads elsewhere: behind a linked folder."""
+    """Return the path of a file without `..`, unless that leads elsewhere, as after a linked folder."""
     normalized = Path(os.path.normpath(path))
     return normalized if normalized.is_file() and normalized.samefile(path) else path
 

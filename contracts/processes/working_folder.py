@@ -59,7 +59,7 @@ def variable() -> dict[str, str]:
 
 
 def search_last() -> None:
-    """Put the working folder behind everything that is installed. Ray workers call this first."""
+    """Make imports search the working folder after all installed packages. Ray workers call this first."""
     folders = [working_folder(), *os.environ.get(MORE_FOLDERS, "").split(os.pathsep)]
     for folder in reversed([folder for folder in folders if folder]):
         others = [finder for finder in sys.meta_path if isinstance(finder, SearchedLast)]

@@ -26,7 +26,7 @@ class ALoL(Offline):
     traits: ClassVar[Traits] = Traits(learns_from="data", reference=True, whole_responses=True)
     weighs_by_advantage: ClassVar[bool] = True
 
-    # Weights stay within 1 ± this; null: no bounds. 0 is refused: in LoL-RL it means no bounds
+    # Weights stay within 1 ± ppo_clip; null: no bounds. 0 is refused, because in LoL-RL it means no bounds
     ppo_clip: float | None = Field(default=0.9, gt=0)
 
     def token_losses(self, inputs: LossInputs) -> Tensor:
@@ -50,8 +50,8 @@ class ALoLSequence(Offline):
     traits: ClassVar[Traits] = Traits(learns_from="data", reference=True)
     weighs_by_advantage: ClassVar[bool] = True
 
-    # Weights stay within 1 ± this; null: no bounds. 0 is refused: in LoL-RL it means weights of 1, as in
-    # a_lol_ref_free
+    # Weights stay within 1 ± ppo_clip; null: no bounds. 0 is refused, because in LoL-RL it makes all weights
+    # 1, as in a_lol_ref_free
     ppo_clip: float | None = Field(default=0.9, gt=0)
 
     def token_losses(self, inputs: LossInputs) -> Tensor:

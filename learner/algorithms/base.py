@@ -121,7 +121,7 @@ class Algorithm(Settings):
         """Check that the loss can work with these rollouts.
 
         Raises:
-            LearnerError: it can't; the message says what is missing.
+            LearnerError: the rollouts lack something; the message names it.
         """
 
     def select_epoch(

@@ -56,8 +56,8 @@ def _check_names(where: str, kind: type[Algorithm]) -> None:
     for trait in (field.name for field in fields(Traits)):
         if hasattr(kind, trait) and not inspect.isfunction(getattr(kind, trait)):
             raise InputError(
-                f"{where}: {kind.__name__}.{trait} is declared beside the traits, where nothing reads it. "
-                f"Expected it among them: write `Traits(…, {trait}=…)`"
+                f"{where}: {kind.__name__}.{trait} is a class attribute, which nothing reads. Put it into "
+                f"the traits: `Traits(…, {trait}=…)`"
             )
     for name in kind.model_fields:
         if isinstance(getattr(Algorithm, name, None), property):

@@ -1,6 +1,6 @@
 """Base of algorithms without a critic: one advantage for all tokens of a response.
 
-If a reward scores tokens, algorithms that compare tokens credit each token with the rewards behind it.
+If a reward scores tokens, algorithms that compare tokens credit each token with the rewards after it.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def require_needs(algorithm: Algorithm, rollouts: Sequence[Rollout]) -> None:
     """Refuse responses that lack something that the algorithm needs.
 
     Raises:
-        LearnerError: some do; the message says what is missing, and for how many.
+        LearnerError: responses lack something; the message names it and counts them.
     """
     if algorithm.needs_rewards:
         require_rewards(rollouts)

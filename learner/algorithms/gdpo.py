@@ -47,7 +47,7 @@ class GDPO(CriticFree):
         """Check that the policy has one role, because a reward's share for each of several is unknown.
 
         Raises:
-            LearnerError: it has several.
+            LearnerError: the policy has several roles.
         """
         roles = sorted({role for rollout in rollouts for role in rollout.roles})
         if len(roles) > 1:

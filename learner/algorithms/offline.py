@@ -58,7 +58,7 @@ class Offline(FromData):
         return Credit(worth_BT, worth_BT)
 
     def worth_of(self, inputs: CreditInputs) -> Tensor:
-        """Return each response's reward or advantage, as `worth` says, (B,)."""
+        """Return each response's reward, advantage or 0, (B,), as `worth` chooses."""
         rewards_B = inputs.rewards_BT.sum(-1)
         if self.worth == "nothing":
             return rewards_B.new_zeros(len(rewards_B))

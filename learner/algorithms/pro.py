@@ -22,8 +22,8 @@ class PRO(Preferences):
     in_pairs: ClassVar[bool] = False
 
     sft_weight: float = Field(default=0.05, ge=0)
-    eps: float = Field(default=0.0, ge=0)  # inside the logarithm; LoL-RL's code: 1e-10
-    # shifted: leave out a response's first token and score an end behind its last one, as in PRO's and
+    eps: float = Field(default=0.0, ge=0)  # added inside the logarithm; LoL-RL's code adds 1e-10
+    # shifted: leave out a response's first token and score an end after its last one, as in PRO's and
     #     LoL-RL's code; for causal models
     suffix_mask: Literal["aligned", "shifted"] = "aligned"
 
@@ -76,9 +76,9 @@ class PRO(Preferences):
 
 
 def shifted(rollout: Rollout, end: tuple[int, ...]) -> Rollout:
-    """Move each response's first token to the observation, and add the token `end` behind the response.
+    """Move each response's first token to the observation, and add the token `end` after the response.
 
-    Example: the answer to (12, 14) is (15, 17, 2), and 2 is the end: (17, 2, 2) behind (12, 14, 15).
+    Example: the answer to (12, 14) is (15, 17, 2), and 2 is the end: (17, 2, 2) after (12, 14, 15).
     """
     turns = [
         replace(

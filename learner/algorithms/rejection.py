@@ -35,13 +35,13 @@ class RejectionSampling(Imitation):
     def _one_measure(self) -> RejectionSampling:
         if (self.top_share is None) == (self.top_n is None):
             raise ValueError(
-                f"got top_share={self.top_share} and top_n={self.top_n}; exactly one of them is needed, "
-                "the other null"
+                f"got top_share={self.top_share} and top_n={self.top_n}; set exactly one of the two, and "
+                "leave the other null"
             )
         if self.kl.placement == "reward":
             raise ValueError(
-                "kl.placement=reward: rejection minimises a cross-entropy, which a KL in the reward does not "
-                "reach; expected kl.placement=loss"
+                "kl.placement=reward: rejection minimises a cross-entropy, so a KL in the reward has no "
+                "effect on its loss; expected kl.placement=loss"
             )
         return self
 

@@ -37,7 +37,7 @@ class ReturnConditioned(Imitation):
 def whole_text(rollout: Rollout) -> Rollout:
     """Make each sequence one turn; count all its tokens except the first as generated.
 
-    Example: the answer to (12, 14) is (15, 2), to (9,) it is (3,): one turn, (14, 15, 2, 9, 3) behind (12,).
+    Example: the answer to (12, 14) is (15, 2), to (9,) it is (3,): one turn, (14, 15, 2, 9, 3) after (12,).
     """
     turns = []
     for segment in rollout.segments:

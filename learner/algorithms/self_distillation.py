@@ -1,6 +1,6 @@
 """Self-distillation: approach the policy's own distribution after it reads a comment or a better answer.
 
-The teacher is the policy itself behind a longer prompt. Hübotter et al. 2026 (SDPO, arXiv 2601.20802) use the
+The teacher is the policy itself after a longer prompt. Hübotter et al. 2026 (SDPO, arXiv 2601.20802) use the
 average of all weights so far. Others: Shenfeld et al. 2026 (SDFT, arXiv 2601.19897); Zhao et al. 2026 (OPSD,
 arXiv 2601.18734) with the first weights. `weight` mixes GRPO in. `rollout.group_size` is 8 unless given.
 """

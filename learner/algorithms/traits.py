@@ -51,12 +51,12 @@ class Traits:
 
     @property
     def earns(self) -> bool:
-        """Return whether it trains by the rewards of the model's texts, so that a run needs a reward."""
+        """Return whether the algorithm trains by rewards of the model's texts, so a run needs a reward."""
         return self.learns_from == "rollouts" and not self.teacher
 
     @property
     def prefers(self) -> bool:
-        """Return whether it learns which responses of a data set are preferred: pairs, ranks or labels."""
+        """Return whether the algorithm learns preferences in a data set: pairs, ranks or labels."""
         return self.learns_from == "data" and (self.whole_groups or self.labels)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class OwnTeacher:
     Example, for SDPO: `OwnTeacher("average", 0.05, "reverse", weight=1.0)`
     """
 
-    # live: the weights that train; average: of the weights after each update; first: the reference model's
+    # live: the current weights; average: the average over updates; first: the reference model's
     weights: Literal["live", "average", "first"]
     rate: float  # average: share of the new weights
     divergence: Divergence

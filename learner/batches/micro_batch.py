@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 Layout = TypeVar("Layout")
-ALIGNED = 8  # bytes: the size of the largest number in a plan
+ALIGNED = 8  # alignment in bytes, the size of a plan's largest number
 
 
 @dataclass(frozen=True, slots=True)

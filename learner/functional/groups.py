@@ -47,7 +47,7 @@ def group_token_advantages(
 
     with T_j the last token of response j, so that rewards only at last tokens give `group_advantages`. As in
     GRPO with process supervision (Shao et al. 2024, arXiv 2402.03300, §4.1.3), a token earns the rewards
-    behind it. GRPO normalises each step's reward before the sum, by the mean over all steps: a further step
+    after it. GRPO normalises each step's reward before the sum, by the mean over all steps: a further step
     of a middling reward counts for nothing, and a last token without a reward has a loss. A baseline of the
     same place does not depend on the token itself, so the objective is still the sum of rewards.
 

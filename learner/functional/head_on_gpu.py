@@ -128,7 +128,7 @@ class _KernelLogprobs(torch.autograd.Function):
                 _product(d_weight_VH[words], slope_RW.T, hidden_NH[rows], adds=rows.start > 0)
         return (
             None if d_hidden_NH is None else (d_hidden_NH * ctx.scales[0]).to(ctx.kinds[0]),
-            d_weight_VH,  # in float32; autograd rounds it if the weight needs that
+            d_weight_VH,  # float32; autograd rounds it to the weight's type if necessary
             None if d_bias_V is None else d_bias_V * ctx.scales[1],
             *[None] * 3,
         )

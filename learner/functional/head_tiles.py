@@ -10,7 +10,7 @@ from dataclasses import dataclass
 MOST_ROWS = 1024  # limit of a tile's rows on a CPU; above it, reading the weights again costs little
 CACHED = 2**21  # numbers of a tile on a CPU: 8 MB, so that the next pass over them finds them in the cache
 LEAST_WORDS = 1024  # least words of a tile on a GPU, which takes fewer rows rather than narrower products
-ALIGNED = 64  # words: a GPU reads fastest from rows that begin at multiples
+ALIGNED = 64  # alignment in words; a GPU reads fastest if each row begins at a multiple
 WORDS_FIRST = ("cuda",)  # types of devices that take all rows before the next words
 
 

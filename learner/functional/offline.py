@@ -135,8 +135,9 @@ def kl_term(logprobs_N: Tensor, ref_logprobs_N: Tensor, form: KLForm) -> Tensor:
 def reference_kl(logprobs_N: Tensor, ref_logprobs_N: Tensor) -> Tensor:
     """Return ρ log ρ - ρ + 1 with ρ = π/π_ref in the graph, which is never negative.
 
-    Under tokens of π_ref, value and gradient, E_ref[ρ log ρ ∇log π], are unbiased for the KL(π‖π_ref) of a
-    state. The states are the data's, which count as drawn from π_ref, as in A-LoL.
+    For tokens drawn from π_ref, the value is an unbiased estimate of a state's KL(π‖π_ref). Its gradient is
+    an unbiased estimate of the KL's gradient, E_ref[ρ log ρ ∇log π]. The data's states count as drawn from
+    π_ref, as in A-LoL.
     """
     log_ratio_N = logprobs_N - ref_logprobs_N
     return log_ratio_N.exp() * log_ratio_N - log_ratio_N.expm1()  # exp() - 1 would lose small ratios
@@ -148,7 +149,7 @@ def sequence_ratios(logprobs_N: Tensor, ref_logprobs_N: Tensor, rows_N: Tensor) 
     Args:
         rows_N: the response of each token, numbered from 0 without gaps.
     """
-    # no more responses than tokens; no token picks the sums behind the last response
+    # no more responses than tokens; no token picks the sums after the last response
     log_ratio_B = sum_by_response(logprobs_N.detach() - ref_logprobs_N, rows_N, len(rows_N))
     return log_ratio_B.exp()[rows_N]
 
@@ -174,7 +175,7 @@ def over_responses(
 
     Args:
         lengths_N: number of tokens in each token's response.
-        num_rollouts: of the whole minibatch, so that the micro-batches' shares sum to its loss.
+        num_rollouts: number of the whole minibatch's rollouts. So the micro-batches' shares sum to its loss.
     """
     return (losses_N if reduction == "sum" else losses_N / lengths_N).sum() / num_rollouts
 

@@ -161,7 +161,7 @@ def require_ranked(rewards_BK: Tensor) -> None:
     """Check that each prompt's rewards are finite and fall strictly from the best response to the worst.
 
     Raises:
-        LearnerError: some do not; the message counts these prompts and shows the first.
+        LearnerError: some rewards do not; the message counts their prompts and shows the first.
     """
     falls_B = rewards_BK.isfinite().all(-1) & (rewards_BK.diff(dim=-1) < 0).all(-1)
     if not bool(falls_B.all()):

@@ -80,7 +80,7 @@ def require_finite(values_M: NDArray[np.floating], what: str) -> None:
     """Check that all values are finite.
 
     Raises:
-        LearnerError: some are not finite; the message counts them and shows the first.
+        LearnerError: values are not finite; the message counts them and shows the first.
     """
     wrong = np.flatnonzero(~np.isfinite(values_M))
     if len(wrong):
@@ -94,7 +94,7 @@ def require_positive(values_M: NDArray[np.floating], what: str) -> None:
     """Check that at least one value is above 0.
 
     Raises:
-        LearnerError: none is, so there is nothing to learn from.
+        LearnerError: no value is above 0, so there is nothing to learn from.
     """
     if not (values_M > 0).any():
         highest = f", the highest is {values_M.max():.4g}" if len(values_M) else ""

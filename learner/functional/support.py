@@ -48,9 +48,9 @@ def allowed_tokens(
     top-k and top-p restrict the rest.
 
     Args:
-        logits_NV: of the policy that sampled, with its repetition penalty.
+        logits_NV: logits of the policy that sampled, with its repetition penalty.
         positions_N: index of each token in its turn.
-        mask_logits_NV: of the mask model (NLPO).
+        mask_logits_NV: logits of the mask model (NLPO).
 
     Returns:
         Two boolean tensors: `allowed_NV`, and the tokens that the mask alone allows, or None.

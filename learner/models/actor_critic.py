@@ -181,7 +181,7 @@ def load_reference(
         shards: as in `load_actor_critic`.
 
     Raises:
-        InputError: it can't be loaded, or one of the two is an encoder-decoder and the other is not.
+        InputError: the reference can't be loaded, or only one of the two models is an encoder-decoder.
     """
     path = settings.reference.path
     assert path is not None, "without a path, the reference is a copy"

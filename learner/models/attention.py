@@ -142,8 +142,8 @@ def _is_right(device: torch.device, kind: torch.dtype, heads: tuple[int, int], w
         fault = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if fault:
         logging.getLogger(__name__).warning(
-            "attention over packed rows does not work on %s (%s); sequences are padded instead; results are "
-            "the same, and updates are slower",
+            "attention over packed rows does not work on %s (%s), so sequences are padded; results are the "
+            "same, and updates are slower",
             device,
             fault,
         )
@@ -153,7 +153,7 @@ def _is_right(device: torch.device, kind: torch.dtype, heads: tuple[int, int], w
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _fault(device: torch.device, kind: torch.dtype, heads: tuple[int, int], width: int) -> str:
-    """Return which numbers of a few sequences differ from those of one at a time; "": none."""
+    """Compare packed sequences with single ones; return the first numbers that differ, or ""."""
     generator, total = torch.Generator().manual_seed(0), sum(CHECK_LENGTHS)
     shapes = [(1, count, total, width) for count in (heads[0], heads[1], heads[1])]
     *leaves, slope = (

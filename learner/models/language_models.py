@@ -48,7 +48,7 @@ def load_for_ranks(settings: ModelSettings, *, drops_out: bool = False) -> tuple
     """Load a model whose rows each rank reads later; None: the model was loaded whole.
 
     Raises:
-        InputError: as `load_language_model`.
+        InputError: as for `load_language_model`.
     """
     config, kind = _config_and_kind(settings, drops_out)
     try:

@@ -203,7 +203,7 @@ class NamedAdapters:
             self._model.base_model.active_adapter = []  # as peft does; `switch` sets the adapter in use
 
     def _layers(self, inner: str | None) -> dict[str, Any]:
-        """Return the layers that have this adapter, by path; None: that have any."""
+        """Return, by path, the layers with this adapter; None: the layers with any adapter."""
         from peft.tuners.lora import LoraLayer
 
         return {

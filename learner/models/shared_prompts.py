@@ -1,7 +1,7 @@
 """Read a prompt once for all of its responses, if the model's attention allows it.
 
     prompts (U, P) ──▶ trunk ──▶ keys and values of each layer (U, P) ──▶ a view of them a sequence (S, P)
-    a prompt's last token and its response (S, R) ──▶ trunk, behind those ──▶ hidden states (S, R, H)
+    a prompt's last token and its response (S, R) ──▶ trunk, after those ──▶ hidden states (S, R, H)
 
 A causal model reads a prompt without its response, so all responses of a group find the same keys and values.
 Gradients of all responses flow back through the single reading. They are sums, as with a reading for each.

@@ -65,7 +65,7 @@ class SharedTrunk:
         return self
 
     def _enter(self, _base: nn.Module, args: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-        """When a model's forward begins, record whether it reads the same tensors as the last model did."""
+        """Record, when a forward pass begins, whether it reads the same tensors as the last model did."""
         inputs = [tensor for tensor in (*args, *options.values()) if isinstance(tensor, Tensor)]
         known = [reference() for reference in self._inputs]
         self._at_hand = (

@@ -80,8 +80,8 @@ def clip_gradients(policy: ActorCritic, max_norm: float | None) -> GradientNorms
         norm = float(whole(nn.utils.clip_grad_norm_(trained, max_norm or math.inf))) if trained else 0.0
         if not math.isfinite(norm):
             raise LearnerError(
-                f"the {role}'s gradient has norm {norm}, and a finite one is expected; the weights are "
-                "still those of the step before. A lower algorithm.learning_rate= usually helps"
+                f"the {role}'s gradient is not finite (norm {norm}), so the step was not made. Try a lower "
+                "algorithm.learning_rate="
             )
         return norm
 

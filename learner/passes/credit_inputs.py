@@ -29,7 +29,7 @@ def credit_inputs(
         bootstrap_B: values of truncated contexts.
         cut_B: rollouts that ended at a limit.
         max_tokens: limit of a response over all its turns.
-        reward_deviation: of all rewards so far.
+        reward_deviation: standard deviation of all rewards so far.
     """
     teacher = batch.made(BatchTeacherScores.of)
     return CreditInputs(

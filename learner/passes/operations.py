@@ -33,7 +33,7 @@ class Products:
         """Return the operations of one forward pass.
 
         Args:
-            num_tokens: of all texts.
+            num_tokens: number of all texts' tokens.
             num_predicted: tokens that the model wrote.
             squares: sum of the texts' squared lengths; causal attention computes half of their pairs.
 

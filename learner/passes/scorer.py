@@ -46,7 +46,8 @@ class Scorer:
         """Score by these models.
 
         Args:
-            order: of an update's rollouts, as in `UpdateContext.order`; None: all rollouts need a pass.
+            order: draws the order of an update's rollouts, as `UpdateContext.order`; None: all rollouts need
+                a pass.
         """
         self._models, self._algorithm, self._settings = models, algorithm, settings
         self._distribution, self._model_settings = distribution, model_settings
@@ -60,7 +61,7 @@ class Scorer:
 
         Args:
             rollouts: the batch's rollouts.
-            version: of the weights, which the update will change.
+            version: number of the weights that the update will change.
         """
         if self._algorithm.traits.learns_from == "data":
             return self._of_data(batch, rollouts, advance)
@@ -147,7 +148,7 @@ class Scorer:
         return passes_of(self._algorithm, batch.num_rollouts, share, separate_critic=separate, epochs=epochs)
 
     def _later_minibatches(self, batch: Batch, version: int, inputs: PassInputs) -> Tensor | None:
-        """Return the rollouts behind the update's first minibatch, whose scores come from the update's pass.
+        """Return the rollouts after the update's first minibatch, whose scores come from the update's pass.
 
         Return None if all rollouts need a pass. Several ranks would record different rollouts.
         """
@@ -176,7 +177,7 @@ class Scorer:
     def _of_data(
         self, batch: Batch, rollouts: Sequence[Rollout], advance: Callable[[int], None]
     ) -> ScoredBatch:
-        """Score a data set by its reference's log-probabilities, and for KTO by a KL instead of values."""
+        """Score a data set by the reference's log-probabilities. For KTO, a KL replaces the values."""
         scored = self._by_reference(batch, advance)
         if not self._algorithm.traits.mismatched_kl:
             return scored
@@ -189,7 +190,10 @@ class Scorer:
         return replace(scored, values_BT=kl * batch.mask_BT)
 
     def _by_reference(self, batch: Batch, advance: Callable[[int], None]) -> ScoredBatch:
-        """Score a data set by its log-probabilities or, for QLoRA, by the adapter's 4-bit base."""
+        """Score a data set by its stored log-probabilities.
+
+        With QLoRA, compute them with the adapter's 4-bit base.
+        """
         if self._model_settings.adapter.kind != "qlora" or not self._algorithm.needs_reference:
             return ScoredBatch.of_data(batch)
         self._models.pair.eval()

@@ -102,7 +102,7 @@ class ScoredBatch:
     repetition: RepetitionRule | None = None
     mask: MaskStatistics = field(default_factory=MaskStatistics)
     has_reference: bool = True  # False: `ref_logprobs_BT` do not come from a reference
-    rollouts: range | None = None  # that the reference has scored; None: all
+    rollouts: range | None = None  # rollouts that the reference has scored; None: all
     by_update: bool = False  # True: `record` gets the policy's scores from the update's forward pass
 
     @classmethod

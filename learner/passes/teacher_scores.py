@@ -86,7 +86,7 @@ class BatchTeacherScores:
 
 
 def _spans(ends: Sequence[bool], none: int) -> list[int]:
-    """Return each token's span; `none` for tokens behind the last end.
+    """Return each token's span; `none` for tokens after the last end.
 
     >>> _spans((True, False, True, False), none=4)
     [0, 1, 1, 4]

@@ -18,7 +18,7 @@ def utilisation(
     unknown GPU, or if passes cost otherwise (encoders, frozen weights).
 
     Args:
-        seconds: of scoring and update together.
+        seconds: duration of scoring and update together.
         num_ranks: GPUs that share the work.
     """
     card = card_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

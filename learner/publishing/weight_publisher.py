@@ -166,7 +166,7 @@ def proof(
 
     Args:
         probing: the context of the probe's pass: the learner's autocast.
-        version: of the weights; None: measure.
+        version: number of the weights; None: measure.
     """
     device = computes_on(next(lm.parameters()))
     with ranks.at_hand(), rounding_attention(), probing or nullcontext():

@@ -87,8 +87,8 @@ class RewardTrainer:
         norm = float(nn.utils.clip_grad_norm_(self.model.lm.parameters(), settings.max_grad_norm or math.inf))
         if not math.isfinite(norm):
             raise LearnerError(
-                f"step {self.step}: the gradient has norm {norm}, and a finite one is expected. "
-                f"A learning_rate= lower than {settings.learning_rate:g} usually helps"
+                f"step {self.step}: the gradient is not finite (norm {norm}), so the step was not made. Try "
+                f"a learning_rate= lower than {settings.learning_rate:g}"
             )
         warmup = round(settings.warmup_share * self.num_steps)
         factor = schedule_factor(settings.lr_schedule, self.step, self.num_steps, warmup)

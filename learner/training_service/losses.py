@@ -101,7 +101,7 @@ def check(name: str, config: Mapping[str, object], data: Sequence[Datum], limits
     """Return the loss's options with defaults, if loss, options and data fit each other.
 
     Raises:
-        InputError: they don't fit; the message says what was got and what is expected.
+        InputError: loss, options or data don't fit; the message has the actual and the expected value.
     """
     if name not in LOSSES:
         reason = "its formula is not published" if name in UNPUBLISHED else "there is no such loss here"

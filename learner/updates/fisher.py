@@ -30,7 +30,7 @@ from learner.models.policy import Policy
 from learner.updates.context import UpdateContext
 from learner.updates.parameter_vector import ParameterVector
 
-CHUNK_ARRAYS = 8  # that a chunk holds at once: logits, tangents, probabilities, gradients
+CHUNK_ARRAYS = 8  # arrays that a chunk holds at once: logits, tangents, probabilities, gradients
 
 
 class FisherProduct:

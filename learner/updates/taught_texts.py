@@ -1,4 +1,4 @@
-"""Texts that the policy as its own teacher reads: the same answers behind longer prompts.
+"""Texts that the policy as its own teacher reads: the same answers after longer prompts.
 
     the student   prompt                              answer
     the teacher   prompt, comment, another's answer   answer     a distribution for each of its tokens

@@ -93,8 +93,8 @@ class TrustRegionUpdate:
         norm = float(gradient_P.norm())
         if not math.isfinite(norm):
             raise LearnerError(
-                f"the policy's gradient has norm {norm}, and a finite one is expected; the weights are still "
-                "those of the iteration before. Look at the rewards and at loss/value of the last iterations"
+                f"the policy's gradient is not finite (norm {norm}), so the weights were not changed. Look "
+                "at the rewards and at loss/value of the last iterations"
             )
         product = FisherProduct(self._context, self._parameters, algorithm.cg_damping, self._micro_batches)
         direction_P, residual_P = conjugate_gradients(product, gradient_P, algorithm.cg_max_steps)
@@ -102,9 +102,8 @@ class TrustRegionUpdate:
         curvature = float(direction_P.dot(gradient_P - residual_P))
         if not math.isfinite(curvature):
             raise LearnerError(
-                f"the KL's curvature along the step is {curvature}, and a finite number is expected; the "
-                "weights are still those of the iteration before. learner.autocast=none helps where "
-                "bfloat16 overflows"
+                f"the KL's curvature along the step is not finite ({curvature}), so the weights were not "
+                "changed. If bfloat16 overflows, set learner.autocast=none"
             )
         search = Search(accepted=False, tries=0, last=before)
         if curvature > 0:  # 0 if the gradient is 0, as with equal rewards

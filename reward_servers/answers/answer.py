@@ -49,7 +49,7 @@ def response_part(text: str) -> str | None:
 
 
 def inside_tags(text: str, tags: re.Pattern[str] = TAG) -> str:
-    """Return the text in the last pair of answer tags, or behind an open tag, else the whole text.
+    """Return the text in the last pair of answer tags, or after an open tag, else the whole text.
 
     >>> [inside_tags(text) for text in ("<answer>1</answer>, <answer>2</answer>.", "so <answer>3", "4")]
     ['2', '3', '4']
@@ -66,7 +66,7 @@ def inside_tags(text: str, tags: re.Pattern[str] = TAG) -> str:
 
 
 def behind_hashes(text: str) -> str | None:
-    """Return the number behind the last `####` among the text's last characters, or None.
+    """Return the number after the last `####` among the text's last characters, or None.
 
     verl's strict rule accepts no dollar sign, and needs a blank.
 

@@ -65,7 +65,7 @@ def joins(between: str) -> bool:
 
 
 def _closing_braces(text: str) -> dict[int, int]:
-    """Map the place of each opening brace to the place behind its closing brace."""
+    """Map the place of each opening brace to the place after its closing brace."""
     opened, ends = [], {}
     for brace in re.finditer(r"\\.|[{}]", text, re.DOTALL):
         if brace[0] == "{":

@@ -3,7 +3,7 @@
 text | chosen of A, B, C, D
 --- | ---
 `\\boxed{\\text{(C) Hepatitis B}}` | C: the beginning of the last box
-`The answer is B, not A.`, `**Answer: B**`, `答案是B。` | B: the choice directly behind the last such phrase
+`The answer is B, not A.`, `**Answer: B**`, `答案是B。` | B: the choice directly after the last such phrase
 `B is the correct answer.`, `The correct option is B.`, `I choose B.`, `选B` | B
 `B`, `b`, `(B)`, `B. Paris`, `**B**` | B: the beginning of the text, or alone on its last line
 `It is B. A is wrong.` | B: the only choice that the text does not reject

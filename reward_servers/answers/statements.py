@@ -38,8 +38,8 @@ STATED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 NEGATED = re.compile(r"\s*(?:not|no|neither|不)(?![a-zA-Z])", re.IGNORECASE)
-# The end of a sentence: a point that is no decimal one and none of an ellipsis, a "!" behind which no formula
-# goes on, the end of the line; or words that say the same again.
+# A sentence ends at a full stop (no decimal point, no ellipsis), at "!" that no formula follows, at the
+# line's end, or at words that restate it.
 SENTENCE = re.compile(
     r"(?<!\.)\.(?=[\s*_\"'”»)]|\Z)|[。?;]|(?<=[a-zA-Z])!|!+(?=[*_\"'”»)]*(?:\s*\Z|\s+[A-Z]|\n))|\n"
     r"|,?\s\(?(?:i\.\s?e\.|e\.\s?g\.)"
@@ -72,7 +72,7 @@ CHATTER = re.compile(
 
 
 def statements(prose: str) -> Iterator[str]:
-    """Yield the statements behind "the answer is" in a readable text, to their sentences' ends, last first.
+    """Yield the statements after "the answer is" in a readable text, to their sentences' ends, last first.
 
     >>> list(statements("The answer is 4? No. Answer: 5 apples, not 6."))
     ['5 apples, not 6', '4']

@@ -26,7 +26,7 @@ from reward_servers.apart.stand_ins import (
 )
 from reward_servers.verifiers.unit_tests import PROGRAM
 
-# Modules that a test may have of the program's imports; none does anything by itself, or equals anything.
+# Modules that a test may take from the program's imports; none acts by itself or equals anything.
 _MODULES = (
     "bisect cmath collections copy datetime decimal fractions functools heapq itertools json math "
     "numpy operator os random re statistics string sys time typing"
@@ -39,7 +39,7 @@ ERRORS = {
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, BaseException) and not issubclass(kind, BaseExceptionGroup)
 }
-LAST = object()  # stands for what an iterator has no more
+LAST = object()  # marks the end of an iterator
 OPTIMIZED = inspect.CO_OPTIMIZED  # code of a function, which looks its names up as they are used
 
 

@@ -25,7 +25,7 @@ from reward_servers.chat_models.chat_model import ChatModel, NoReply, OptionName
 
 RUBRIC_FILES = (".md", ".txt")
 SHOWN = 200  # characters of a reply in a message
-PER = 1_000_000  # tokens that a price is for
+PER = 1_000_000  # number of tokens that a price covers
 OPTIONS = OptionNames("reward's url", "model", "key_variable")
 
 Verdict = TypeVar("Verdict")

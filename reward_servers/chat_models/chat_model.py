@@ -90,7 +90,7 @@ class ChatModel:
         """Check address and key.
 
         Raises:
-            InputError: the address is invalid, or the key has characters that no header can carry.
+            InputError: the address is invalid, or the key has characters that a header can't hold.
         """
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise InputError(
@@ -99,8 +99,8 @@ class ChatModel:
         # An error about the header would show the key escaped, and so unmasked.
         if self.key is not None and not re.fullmatch(r"[!-~]+", self.key):
             raise InputError(
-                f"{self.options.key}: the key is not shown; it has white space within, or a character that "
-                "is not ASCII. Expected a key as its service gave it, on one line"
+                f"{self.options.key}: the key (not shown) contains a blank or a character that is not ASCII. "
+                "Expected the service's key on one line"
             )
 
     def client(self) -> httpx.AsyncClient:

@@ -18,8 +18,8 @@ from reward_servers.text.reference_file import read_reference_sets
 class Cider(Settings):
     """CIDEr-D with the rarity of n-grams from a file of references, usually the training split's.
 
-    A reward sees small batches in any order: rarity measured over these would make a text's score depend on
-    the rest of its batch. The file has a line `{"references": ["…"]}` for each set of references; the
+    A reward sees small batches in any order. If it measured rarity over a batch, a text's score would depend
+    on the other texts. The file has a line `{"references": ["…"]}` for each set of references; the
     samples' own references need not be among them.
     """
 
@@ -33,8 +33,8 @@ class Cider(Settings):
         check_tokenizer(self.tokenizer, "CIDEr")
         if len(read_reference_sets(self.df_file)) < 2:
             raise InputError(
-                f"df_file={self.df_file} has one set of references; expected two or more lines, among which "
-                f"CIDEr counts how rare an n-gram is"
+                f"df_file={self.df_file} has one set of references. CIDEr counts an n-gram's rarity over the "
+                f"lines; expected two or more"
             )
 
     def load(self) -> None:

@@ -16,28 +16,28 @@ from reward_servers.isolation.limits import Limits
 from reward_servers.verifiers.outputs import Compare, same_output, same_value
 from reward_servers.verifiers.row_tests import COLUMNS, LIVE, Calls, Pairs, Tests, cases_of
 
-PROMPTS = ("prompt", "starter_code")  # meta data that may hold the code that a text goes on with
+PROMPTS = ("prompt", "starter_code")  # meta data with code that the text may continue
 Job = list[Run]
 
 
 class CodeTests(Settings):
-    """Tests of the text's program, in a confined process; `verifiers/program.py` says which part that is.
+    """Tests of the text's program in a confined process. `verifiers/program.py` finds the program.
 
     The meta data hold the tests in the forms of `verifiers/row_tests.py`: unit tests, which call the program
     from another process; or inputs and expected outputs, or arguments and values of a function. Unit tests,
-    outputs and values never reach the program. One that takes too long or dies fails the tests that are left.
+    outputs and values never reach the program. A program that takes too long or dies fails the other tests.
     Chen et al., "Evaluating Large Language Models Trained on Code" (2021, 2107.03374); Hendrycks et al.,
     "Measuring Coding Challenge Competence With APPS" (2021, 2105.09938).
     """
 
     needs_meta: ClassVar[tuple[str, ...]] = ("|".join((*COLUMNS, *LIVE)),)
     requires: ClassVar[tuple[str, ...]] = ("seccomp",)
-    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
+    deterministic: ClassVar[bool] = False  # a time-out's 0 may be the machine's fault, so it is not cached
 
-    partial: bool = False  # the share of tests passed, in place of all or nothing
+    partial: bool = False  # score the share of passed tests instead of 1 or 0
     compare: Compare = "lines"  # how a program's output is compared: exact, lines, tokens or numbers
-    apart: bool = True  # unit tests have a process of their own; else a program reaches and can cheat them
-    with_prompt: bool = False  # the program is the prompt and the text, even where the text is one by itself
+    apart: bool = True  # run unit tests in a separate process; else the program can cheat them
+    with_prompt: bool = False  # the program is prompt and text, even if the text alone is a program
     limits: Limits = Field(default=Limits())
     _confined: Confined = PrivateAttr()
 
@@ -82,7 +82,7 @@ class CodeTests(Settings):
         return {"text": text, "called": called, "before": prompts}
 
     def _passed(self, outcomes: Sequence[Outcome], key: str, tests: Tests) -> list[bool]:
-        """Return which tests were passed; a test that was not reached is not."""
+        """Return whether each test was passed; an unreached test counts as failed."""
         if isinstance(tests, Pairs):
             passed = [
                 not outcome.why and same_output(outcome.output, expected, self.compare)

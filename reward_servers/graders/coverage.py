@@ -31,7 +31,7 @@ def concepts_of(sample: Sample, name: str) -> tuple[str, ...]:
     """Return the sample's concepts.
 
     Raises:
-        InputError: there are none, or they are no list of words.
+        InputError: the meta data have no `concepts`, or the value is no list of words.
     """
     concepts = sample.meta.get("concepts")
     if isinstance(concepts, list | tuple) and all(isinstance(concept, str) for concept in concepts):

@@ -27,7 +27,7 @@ class Format(Settings):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("jsonschema",)
-    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
+    deterministic: ClassVar[bool] = False  # a time-out's 0 may be the machine's fault, so it is not cached
 
     pattern: str | None = None  # a regular expression for the whole text; a dot is also a line's end
     tags: Strings = ()  # each once, closed, in this order: [think, answer]
@@ -68,7 +68,7 @@ class Format(Settings):
         return [self._score(outcome.value or [False]) for (outcome,) in outcomes]
 
     def _texts(self, sample: Sample) -> list[str]:
-        """Return the text, and behind the mark that opened its thought, where the prompt did or may have."""
+        """Return the text; with the thought's opening mark, too, if the prompt had or may have had it."""
         response, tag = sample.response, self.tags[0] if self.tags else ""
         may_be_opened = sample.opened is None and opening_mark(f"<{tag}>") is not None
         if may_be_opened and f"<{tag}>" not in response:

@@ -24,7 +24,7 @@ class Math(Settings):
 
     needs_references: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("math-verify",)
-    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
+    deterministic: ClassVar[bool] = False  # a time-out's 0 may be the machine's fault, so it is not cached
 
     extract: Literal["any", "boxed", "last_number", "hashes", "choice"] = "any"  # where the text's answer is
     choices: Strings = ("A", "B", "C", "D")  # possible answers with extract=choice

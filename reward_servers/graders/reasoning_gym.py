@@ -19,16 +19,16 @@ class ReasoningGym(Settings):
 
     Some scorers evaluate the answer, so all of them run there.
 
-    The answer is what stands between the last `<answer>` tags behind the thought, or without them all that
-    stands there. Stojanovski et al., "Reasoning Gym: Reasoning Environments for RL with Verifiable Rewards"
-    (2025, 2505.24760).
+    The answer is the text after the thought, or its part in the last `<answer>` tags.
+    Stojanovski et al., "Reasoning Gym: Reasoning Environments for RL with Verifiable Rewards" (2025,
+    2505.24760).
     """
 
     needs_meta: ClassVar[tuple[str, ...]] = ("reasoning_gym",)
     requires: ClassVar[tuple[str, ...]] = ("reasoning-gym",)
-    deterministic: ClassVar[bool] = False  # a 0 after too long a wait is not the text's, and must not be kept
+    deterministic: ClassVar[bool] = False  # a time-out's 0 may be the machine's fault, so it is not cached
 
-    answer_tag: str | None = "answer"  # None: all behind the thought is the answer
+    answer_tag: str | None = "answer"  # None: all text after the thought is the answer
     limits: Limits = Field(default=Limits())
     _confined: Confined = PrivateAttr()
 
@@ -48,7 +48,7 @@ class ReasoningGym(Settings):
 
 
 def answer_in(response: str, tag: str | None) -> str | None:
-    """Return the answer behind the thought, without blanks around it; None if the thought was cut off.
+    """Return the answer after the thought, without blanks around it; None if the thought was cut off.
 
     >>> [answer_in(text, "answer") for text in ("4? <answer> 5 </answer>", "5", "<answer>5", "<think>5")]
     ['5', '5', '5', None]

@@ -27,17 +27,17 @@ from typing import Any
 from reward_servers.isolation.confinement import MIB, close_memory, confine, prepare
 
 Perform = Callable[[Any], Any]
-Span = tuple[int, int]  # a payload: where it begins, and its length
-Outcome = list[str]  # the output, and why the run ended: "" is well
+Span = tuple[int, int]  # a payload's begin and length
+Outcome = list[str]  # the output, and a fault that ended the run, or ""
 POLL_S = 0.05
 QUICK_S = 1.0  # CPU time in the first round
-PATIENCE = 3.0  # seconds by the clock for each of CPU time: the machine may be busy
+PATIENCE = 3.0  # wall-clock seconds per second of CPU time, because the machine may be busy
 OUTPUT = 4 * MIB  # bytes that a sample may write to its pipe
 THREADS, FILES = 64, 1000
-RESULT, LINE = 3, 4  # file descriptors in the fork: the pipe, and the line to its partner if it has one
+RESULT, LINE = 3, 4  # file descriptors in a fork: the pipe, and the line to a partner
 TIME, UNCONFINED = "time", "unconfined"
 HIGH = 100  # above the numbers that a fork uses
-CONFINED = b"+"  # the first byte that a process says, before its sample can say any
+CONFINED = b"+"  # the first byte in the pipe, before a sample can write there
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def _be_the_fork(
     """Do the work in a confined process, and end it."""
     try:
         perform = work()  # reads its payload, from a file that is closed then
-        place = fcntl.fcntl(end, fcntl.F_DUPFD, HIGH)  # neither has a number that the other shall get
+        place = fcntl.fcntl(end, fcntl.F_DUPFD, HIGH)  # move both away from the numbers RESULT and LINE
         partner = None if line is None else fcntl.fcntl(line, fcntl.F_DUPFD, HIGH)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):

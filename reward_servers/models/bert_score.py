@@ -45,15 +45,15 @@ def check_model(model: str, num_layers: int | None) -> None:
     is_folder = Path(model).expanduser().is_dir()
     if is_folder and num_layers is None:
         raise InputError(
-            f"model={model} is a folder, for which the library does not know the layer that correlates best "
-            f"with people; expected num_layers=, 1 to {depth}"
+            f"the library knows the best layer only for models of the hub, and model={model} is a folder; "
+            f"expected num_layers=, 1 to {depth}"
         )
     if num_layers is not None and isinstance(depth, int) and num_layers > depth:
         raise InputError(f"num_layers={num_layers}, but the model has {depth}")
     if is_folder and "t5" in model and "t5" not in str(config.get("model_type")):
         raise InputError(
-            f"model={model}: the library takes every path with 't5' in it for a T5 model, and this is a "
-            f"{config.get('model_type')}; link the folder under another name"
+            f"model={model}: the library expects a T5 model in every path with 't5', but the folder has a "
+            f"{config.get('model_type')}; make a link to it with another name"
         )
 
 

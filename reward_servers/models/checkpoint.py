@@ -122,7 +122,7 @@ def _from_hub(model: str) -> Path:
         )
     try:
         return Path(hf_hub_download(model, "config.json"))
-    except Exception as error:  # the hub's client raises some twenty kinds, with one meaning for users
+    except Exception as error:  # the hub's client raises about twenty kinds of errors for one fault
         reason = str(error).strip().split("\n")[0]
         raise InputError(
             f"model={model}: the hub does not give it: {type(error).__name__}: {reason}"

@@ -62,7 +62,7 @@ def check_nli_model(name: str) -> None:
     """Refuse a model that is missing or of another kind.
 
     Raises:
-        InputError: as `nli_model`.
+        InputError: as for `nli_model`.
     """
     read_config(nli_model(name).name)
 

@@ -28,7 +28,7 @@ def check_metric_class(where: str, metric: type, wanted: Sequence[str]) -> None:
     """Refuse a class whose `compute` takes arguments beyond the samples and `wanted`.
 
     Raises:
-        InputError: it does.
+        InputError: `compute` takes another argument.
     """
     named = [Parameter(name, Parameter.KEYWORD_ONLY) for name in wanted]
     first = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "samples")]
@@ -43,7 +43,7 @@ def check_metric_function(where: str, name: str, function: Callable[..., Any]) -
     """Refuse a function with arguments beyond the samples, `split` and `model`.
 
     Raises:
-        InputError: it does.
+        InputError: the function takes another argument.
     """
     with_samples: Any = functools.partial(function, **dict.fromkeys(wanted_arguments(function)))
     with_samples.__name__ = name

@@ -122,7 +122,7 @@ def check_grader(kind: str, name: str, grader: type) -> None:
     """Refuse a class whose method takes the wrong arguments.
 
     Raises:
-        InputError: it does; the message has the actual and the expected arguments.
+        InputError: the arguments are wrong; the message has the actual and the expected ones.
     """
     if issubclass(grader, OfFunction) or (kind == "reward" and _arguments_of(f"{kind}={name}", grader)):
         return  # checked when it was found
@@ -215,7 +215,7 @@ def _arguments_of(where: str, grader: type) -> Arguments | None:
 
 
 def _needing(grader: Any, arguments: Arguments) -> type:
-    """Set the needs that the arguments' names imply, besides the class's declared needs."""
+    """Add the needs that the arguments' names imply to the needs that the class declares."""
     keys = getattr(grader, "needs_meta", ())
     keys = (keys,) if isinstance(keys, str) else tuple(keys)
     grader.needs_meta = tuple(dict.fromkeys((*keys, *arguments.columns)))

@@ -38,7 +38,7 @@ def prefix_unit(grader: Any) -> PrefixUnit | None:
 
 
 def ends(text: str, unit: PrefixUnit) -> list[int]:
-    """Return the places behind each word or line; the last one is the text's end.
+    """Return the places after each word or line; the last one is the text's end.
 
     >>> ends("3 7  5 ", "words"), ends("a b\\nc\\n", "lines"), ends("", "words")
     ([1, 3, 7], [3, 6], [0])

@@ -16,7 +16,7 @@ def perform(payload: Mapping[str, Any]) -> list[bool]:
     """Return whether the text obeys each of the rules.
 
     A text that begins inside a thought may obey a rule with or without the thought's opening mark. JSON
-    stands behind the thought.
+    stands after the thought.
     """
     texts, kept = payload["texts"], []
     if payload["pattern"] is not None:

@@ -1,7 +1,7 @@
 """Compare a program's output or a function's value with a test's expectation.
 
     compare   equal if
-    exact     the texts are equal, except a line end behind the last line
+    exact     the texts are equal, except a line end after the last line
     lines     the lines are equal without blanks at their ends, and without empty lines at the text's end
     tokens    the words between blanks and line ends are equal
     numbers   the same, and two numbers are equal by value: 0.50 is 0.5, and 1/3 may be printed as 0.333333333

@@ -1,16 +1,16 @@
 """Find the program in a response, in the same way for all rewards that run programs.
 
     response                                            program
-    text that is Python, without fences                 the text, without remarks before or behind it
+    text that is Python, without fences                 the text, without remarks before or after it
     fenced blocks (CommonMark: ``` or ~~~, in lists,    the block that defines the tested names, the last
     quotes, longer fences; unclosed at the end)         of several; else the last that reads input and acts
-    a block of output, usage, notes behind it           the same
+    a block of output, usage, notes after it            the same
     some blocks name Python (`python3`, `{.python}`)    only these count
     no block names Python                               blocks that name no language
     a block in another language                         never
     a block that needs names of other blocks            these blocks run first
     a fence that the prompt opened                      the text before the first fence
-    a fence behind words, as in "So: ```python"         a fence, where no other block names Python
+    a fence after words, as in "So: ```python"          a fence, where no other block names Python
     `<answer>`, `<solution>` … around it                the text between the last tags
     `[BEGIN]`, `[DONE]` around it (MBPP's prompt)       the text between them
     a body, or a function that needs its prompt         the prompt's code, and then the text
@@ -141,7 +141,7 @@ def _alone(text: str, called: Sequence[str]) -> Program:
 
 
 def _joined(codes: Sequence[str], called: Sequence[str]) -> Program:
-    """Return the program's block, behind the blocks whose names it needs."""
+    """Return the program's block, after the blocks whose names it needs."""
     sources = [source_of(code) for code in codes]
     known = frozenset[str]().union(*(one.defines | one.imports for one in sources if one))
 
@@ -167,7 +167,7 @@ def _needed(chosen: int, sources: Sequence[Source | None], called: Sequence[str]
     taken: dict[int, Source] = {}
     has = program.defines | program.imports
     wanted = program.needs | (frozenset(called) - has)
-    order = [*range(chosen - 1, -1, -1), *range(chosen + 1, len(sources))]  # the nearest before, then behind
+    order = [*range(chosen - 1, -1, -1), *range(chosen + 1, len(sources))]  # the nearest before, then after
     while wanted:
         name = min(wanted)
         wanted -= {name}
@@ -190,7 +190,7 @@ def _continued(text: str, program: Program, start: str, called: Sequence[str]) -
         if source_of(whole) is not None:
             return (whole,)
     num_lines = len(start.splitlines())
-    for body in bodies:  # one whose end was cut off, or with a remark behind it
+    for body in bodies:  # the text may lack its end, or a remark may follow it
         part = part_that_is_python(start + body, lambda source: len(source.code.splitlines()) > num_lines)
         if part is not None and _defines(part.code, called):
             return (part.code,)

@@ -42,7 +42,7 @@ def source_of(code: str) -> Source | None:
 
 
 def part_that_is_python(text: str, fits: Callable[[Source], bool]) -> Source | None:
-    """Return the Python before or behind other text, such as a remark or a truncated line.
+    """Return the Python before or after other text, such as a remark or a truncated line.
 
     >>> part_that_is_python("Sure!\\ndef f():\\n    return 1\\nThis returns 1.", lambda _: True).code
     'def f():\\n    return 1'

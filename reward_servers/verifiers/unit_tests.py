@@ -1,4 +1,4 @@
-"""A row's unit tests, texts that run behind the program, with added missing calls."""
+"""A row's unit tests, texts that run after the program, with added missing calls."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ class UnitTests:
     tests: tuple[str, ...]
     called: tuple[str, ...]  # names that they use and do not define
     imports: str = ""  # runs before the program
-    setup: str = ""  # runs behind the program
+    setup: str = ""  # runs after the program
 
     @property
     def reaches_into(self) -> str:

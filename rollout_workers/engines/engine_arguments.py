@@ -78,7 +78,7 @@ def refuse_decided(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments that the run decides.
 
     Raises:
-        ValueError: one of them is given; the message names the setting to use.
+        ValueError: a refused argument is given; the message names the setting to use.
     """
     for name in arguments:
         why = EACH_ALONE if name.startswith("data_parallel_") else DECIDED.get(name)

@@ -24,7 +24,7 @@ def drawn(
     """Return a token of each row (B,), and all log-probabilities (B, V) from which it was drawn.
 
     Args:
-        generators: of rows with a seed; other rows share torch's.
+        generators: generators of rows with a seed; other rows share torch's.
         k: each row's top-k (B,); None: no row has one.
         p: each row's top-p (B,); None: no row has one.
 

@@ -96,7 +96,7 @@ def twin_arguments() -> dict[str, Any]:
 
 
 def install_mask(runner: Any, rule: MaskRule) -> None:
-    """Put the mask behind vLLM's processors, so that it applies after they have forbidden tokens."""
+    """Append the mask to vLLM's processors, so that it applies after they have forbidden tokens."""
     runner.input_batch.logitsprocs.non_argmax_invariant.append(MaskProcessor(runner.get_model(), rule))
 
 

@@ -113,7 +113,7 @@ def check_finite(of_rows: Tensor) -> None:
 def _first_beyond(parts_BK: Tensor, target_B1: Tensor) -> tuple[Tensor, Tensor]:
     """Return each row's first part at which the sum exceeds the target, and the target's rest within it."""
     cumulative_BK = parts_BK.cumsum(-1)
-    # Because sums are rounded, no draw may fall behind the last part with a probability.
+    # Because sums are rounded, no draw may fall after the last part with a probability.
     last_B1 = cumulative_BK[:, -1:]
     target_B1 = torch.minimum(target_B1, last_B1.nextafter(torch.zeros_like(last_B1)))
     part_B1 = torch.searchsorted(cumulative_BK, target_B1, right=True)

@@ -43,9 +43,9 @@ class EnvironmentSettings(Settings):
     """
 
     rewards_itself: ClassVar[bool] = False  # its steps have rewards, so the run needs no others
-    # A fresh turn begins a separate talk, as of a program's sub-agent; otherwise the model forgot old turns
+    # A fresh turn begins another conversation, as a program's sub-agent does; else the model forgot old turns
     has_own_talks: ClassVar[bool] = False
-    splits_credit: ClassVar[bool] = False  # divide a reward for the whole among the ends of these talks
+    splits_credit: ClassVar[bool] = False  # divide a reward for the whole among their last answers
     has_baselines: ClassVar[bool] = False  # it names the valid actions and the expert's action
     needs_meta: ClassVar[tuple[str, ...]] = ()  # keys that it reads from a prompt's metadata
     # Its `leave` ends what a server holds for an episode that the worker ends, as after the last turn
@@ -57,7 +57,7 @@ class EnvironmentSettings(Settings):
     max_turns: int = Field(default=20, ge=1)  # the model's turns until the episode is truncated
     # Past turns that the model sees; None: all of them, in one growing sequence, while they fit
     memory: int | None = Field(default=None, ge=0)
-    reply_end: str = ""  # text behind an answer whose tokens do not end with it
+    reply_end: str = ""  # text after an answer whose tokens do not end with it
     # chat: by model.chat's template; plain: texts in a row; auto: chat if there is a template and the task's
     #     prompts are not raw text
     template: Literal["auto", "plain", "chat"] = "auto"

@@ -1,4 +1,4 @@
-"""A talk of several turns with a partner: the model's copy, a frozen model, or a user's class."""
+"""A dialogue of several turns with a partner: the model's copy, a frozen model, or a user's class."""
 
 import re
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from rollout_workers.environments.partners import Partner, check_partner, heard_
 
 
 class Dialogue(EnvironmentSettings):
-    """Settings of dialogues: the prompt is the talk so far; model and partner take turns, the model first.
+    """Settings of dialogues. The prompt begins one; then model and partner take turns, the model first.
 
-    The reward servers give rewards: for the whole talk, or with `reward_at=turn` for each answer.
+    The reward servers give rewards: for the whole dialogue, or with `reward_at=turn` for each answer.
 
     Example: `environment=dialogue environment.partner=frozen environment.partner_options={model: gpt2}`
     """
@@ -28,14 +28,14 @@ class Dialogue(EnvironmentSettings):
     separator: str = "<EOU>"  # ends an utterance; "": each answer is one utterance
     partner: str = "self"  # self, frozen, or a user's package.module:Class with reply(history, seed)
     partner_options: dict[str, Any] = Field(default_factory=dict)
-    end_phrases: Strings = ()  # the partner ends the talk by saying one of them, or nothing
+    end_phrases: Strings = ()  # the partner ends the dialogue by saying one of them, or nothing
 
     @model_validator(mode="before")
     @classmethod
     def _close_answers_as_the_prompt_does(cls, options: Any) -> Any:
         """Set `reply_end` to the separator, so that it also ends an answer that hit its token limit.
 
-        A talk with the model's copy has two speakers of one kind, for which no chat template has a place.
+        With its copy, the model speaks both parts of a dialogue. Chat templates have no place for that.
         """
         if not isinstance(options, Mapping):
             return options
@@ -53,7 +53,9 @@ class Dialogue(EnvironmentSettings):
         if self.separator != self.separator.strip():
             raise ValueError(f"separator={self.separator!r}: expected a mark without blanks around it")
         if not all(phrase.strip() for phrase in self.end_phrases):
-            raise ValueError(f"end_phrases={list(self.end_phrases)}: one is empty, and would end every talk")
+            raise ValueError(
+                f"end_phrases={list(self.end_phrases)}: one is empty, so every dialogue would end"
+            )
         if self.partner == "self" and self.memory == 0:
             raise ValueError("memory=0 with partner=self: the copy would hear nothing; expected 1 or more")
         if self.partner == "self" and self.template == "chat":
@@ -76,7 +78,7 @@ class Dialogue(EnvironmentSettings):
 
 
 class _Talk:
-    """Talk as a list of utterances; `overhear` adds those of the model's copy."""
+    """Dialogue as a list of utterances; `overhear` adds those of the model's copy."""
 
     def __init__(self, settings: Dialogue, partner: Partner | None) -> None:
         self._settings, self._partner = settings, partner
@@ -112,7 +114,7 @@ class _Talk:
         return Step(observation, terminated=self._ends(heard), info=self._info())
 
     def overhear(self, text: str) -> bool:
-        """Add the words of the model's copy; return whether they end the talk."""
+        """Add the words of the model's copy; return whether they end the dialogue."""
         heard, _ = self._first_utterance(text)
         self._history.append(heard)
         return self._ends(heard)
@@ -121,7 +123,7 @@ class _Talk:
         self._partner = None
 
     def _first_utterance(self, text: str) -> tuple[str, str]:
-        """Split a text into the first utterance and the rest behind the separator, which does not count."""
+        """Split a text into the first utterance and the rest after the separator, which neither includes."""
         separator = self._settings.separator
         utterance, _, rest = text.partition(separator) if separator else (text, "", "")
         return utterance.strip(), rest.strip()

@@ -26,7 +26,7 @@ CHAT = "environment.partner_options.chat"
 
 
 class FrozenPartner(Settings):
-    """Settings of a frozen partner, which reads the talk like the model, or only the talk's end.
+    """Settings of a frozen partner, which reads the dialogue like the model, or only the dialogue's end.
 
     It reads `u1 <EOU> u2 <EOU>`, or a chat template with the partner as the assistant.
 
@@ -51,7 +51,7 @@ class FrozenPartner(Settings):
             raise InputError(f"{MODEL}={self.model} is an encoder-decoder ({kind}); expected a causal model")
         if window is not None and self.max_tokens >= window:
             raise InputError(
-                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for the talk: "
+                f"environment.partner_options.max_tokens={self.max_tokens} leaves no room for the dialogue: "
                 f"the window of {self.model} is {window} tokens"
             )
 
@@ -59,7 +59,7 @@ class FrozenPartner(Settings):
         """Return the chat template by which the partner reads; None: it reads plain text.
 
         Args:
-            by_template: whether the model reads the talk by a chat template.
+            by_template: whether the model reads the dialogue by a chat template.
             has_template: whether the partner's tokenizer has one.
 
         Raises:
@@ -111,10 +111,10 @@ class FrozenPartner(Settings):
         return Sampling(max_tokens=self.max_tokens, temperature=self.temperature, top_k=self.top_k, stop=stop)
 
     def load(self, separator: str, by_template: bool = False) -> "_Speaker":
-        """Load the model as a partner in a talk.
+        """Load the model as a partner in a dialogue.
 
         Args:
-            by_template: whether the model reads the talk by a chat template.
+            by_template: whether the model reads the dialogue by a chat template.
 
         Raises:
             InputError: `engine` does not load, or a required chat template is missing.

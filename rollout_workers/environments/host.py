@@ -32,7 +32,7 @@ class EnvironmentHost:
     def _made(self) -> Environment:
         """
         Raises:
-            InputError: it made something else, or its methods do not fit an environment's.
+            InputError: `make` returned something else, or its object's methods do not fit an environment's.
         """
         made, kind = self._settings.make(), type(self._settings).__name__
         if isinstance(made, type):
@@ -56,7 +56,7 @@ class EnvironmentHost:
         return step
 
     def overhear(self, text: str) -> bool:
-        """Pass on the words of the model's copy; return whether they end the talk."""
+        """Pass on the words of the model's copy; return whether they end the dialogue."""
         listen = getattr(self._environment, "overhear", None)
         with redacted_errors():
             return bool(listen(text)) if listen else False

@@ -36,7 +36,7 @@ class OpenReward(CallSettings):
 
     url: Address  # address of the server, such as http://127.0.0.1:8080
     id: str | None = None  # name among the server's environments; None: the first
-    split: str = "train"  # which of the server's splits of tasks is played
+    split: str = "train"  # the played split of the server's tasks
     max_calls: int = Field(default=64, ge=1)  # calls allowed in an episode; further calls get an error
     max_result_tokens: int = Field(default=1024, ge=1)  # the rest of a result is cut
     key_variable: str | None = None  # environment variable with the server's key

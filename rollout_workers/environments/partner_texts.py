@@ -1,4 +1,4 @@
-"""Turn a talk into a frozen partner's input, and its output into an utterance."""
+"""Turn a dialogue into a frozen partner's input, and its output into an utterance."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,12 +14,12 @@ OPENING: Message = {"role": "user", "content": "…"}  # opens templates in whic
 
 
 class PartnerTexts(Protocol):
-    """Layout of a talk for the partner."""
+    """Layout of a dialogue for the partner."""
 
     stop: tuple[str, ...]  # texts that end its utterance, besides its end token
 
     def tokens(self, history: Sequence[str], room: int) -> tuple[int, ...]:
-        """Return at most `room` tokens of a talk whose last utterance is the model's."""
+        """Return at most `room` tokens of a dialogue whose last utterance is the model's."""
         ...
 
     def heard(self, generation: Generation) -> str:
@@ -28,7 +28,7 @@ class PartnerTexts(Protocol):
 
 
 class PlainTalk:
-    """Layout as one text, `u1 <EOU> u2 <EOU>`; a longer talk loses its beginning."""
+    """Layout as one text, `u1 <EOU> u2 <EOU>`; a longer dialogue loses its beginning."""
 
     def __init__(self, tokenizer: Any, separator: str) -> None:
         self._tokenizer, self._separator = tokenizer, separator
@@ -44,7 +44,7 @@ class PlainTalk:
 class TalkByTemplate:
     """Layout by the partner's chat template: the partner is the assistant, and the model is its user.
 
-    Neither hears the other's thoughts. A longer talk loses its oldest utterances.
+    Neither hears the other's thoughts. A longer dialogue loses its oldest utterances.
     """
 
     def __init__(self, tokenizer: Any, chat: Chat, separator: str) -> None:
@@ -94,7 +94,7 @@ def spoken(text: str) -> str:
 
 
 def joined(utterances: Sequence[str], separator: str) -> str:
-    """Join a talk as DailyDialog's prompts do.
+    """Join a dialogue as DailyDialog's prompts do.
 
     >>> joined(["How are you ?", "Fine ."], "<EOU>")
     'How are you ? <EOU> Fine . <EOU>'

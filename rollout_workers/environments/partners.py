@@ -1,4 +1,4 @@
-"""Partners of the model in a talk: its copy, a model that never learns, or a user's class."""
+"""Partners of the model in a dialogue: its copy, a model that never learns, or a user's class."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ KEY, OPTIONS = "environment.partner", "environment.partner_options"
 
 
 class Partner(Protocol):
-    """Partner in a talk; `environment.partner_options` are its constructor's arguments.
+    """Partner in a dialogue; `environment.partner_options` are its constructor's arguments.
 
     Example: a user's partner, chosen by `environment.partner=my_partner:Curious`.
 
@@ -27,11 +27,11 @@ class Partner(Protocol):
     """
 
     def reply(self, history: list[str], seed: int) -> str:
-        """Return the next utterance; "" ends the talk.
+        """Return the next utterance; "" ends the dialogue.
 
         Args:
             history: all utterances, the prompt's first and the model's last, without separators.
-            seed: of this utterance; the same history and seed give the same answer.
+            seed: seed of this utterance; the same history and seed give the same answer.
         """
         ...
 
@@ -63,7 +63,7 @@ def make_partner(
     """Make the partner; None if the model speaks to its copy.
 
     Args:
-        by_template: whether the model reads the talk by a chat template.
+        by_template: whether the model reads the dialogue by a chat template.
     """
     if name == SELF:
         return None

@@ -23,7 +23,7 @@ class ProgramSettings(EnvironmentSettings):
     # true: a program writes its reward, a number, to the file that WHETSTONE_REWARD_FILE names
     reward_file: bool = True
     fault_reward: float | None = None  # reward if the program hangs or fails; None: try the episode again
-    credit: Literal["episode", "split"] = "episode"  # which sequences get the reward if calls make several
+    credit: Literal["episode", "split"] = "episode"  # sequences that get the reward, if calls make several
     # A model that never learns, for calls of the model `partner`; None: there is none
     partner_options: FrozenPartner | None = None
     tool_parser: str = HERMES  # how calls are read: hermes, or a vLLM parser, such as llama3_json
@@ -97,7 +97,7 @@ def check_program(key: str, program: str) -> None:
     """Check that a program can be started here.
 
     Raises:
-        InputError: it does not exist.
+        InputError: the program does not exist.
     """
     if shutil.which(program) is None:
         raise InputError(

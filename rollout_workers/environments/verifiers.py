@@ -25,10 +25,10 @@ class Verifiers(ProgramSettings):
 
     python: str  # a Python with verifiers 0.4 and the environment's package
     id: str = Field(min_length=1)  # taskset's name, as in vf-eval: an installed package, or a module
-    # As in vf-eval after --env, such as {taskset: {num_tasks: 100}, agent: {max_turns: 4}}
+    # Options as in vf-eval after --env, such as {taskset: {num_tasks: 100}, agent: {max_turns: 4}}
     options: dict[str, Any] = Field(default_factory=dict)
-    # Episodes are forks of a process that has loaded the environment; False: each loads it, if no fork can
-    # survive, for example with threads or a GPU
+    # Fork episodes from a process that has loaded the environment. False: each episode loads it, which is
+    # needed with threads or a GPU, because forks do not survive them
     fork: bool = True
 
     @field_validator("options")

@@ -49,7 +49,7 @@ class Fleet:
         self._waiting: deque[Lease] = deque()
         self._finished: list[Rollout] = []  # rollouts of submitted leases
         self.num_leased_again = 0
-        self._first_weights_s: float | None = FIRST_WEIGHTS_S  # before a line; None: as in any wait
+        self._first_weights_s: float | None = FIRST_WEIGHTS_S  # seconds before each warning; None: as usual
         self._pool = WorkerPool(make_worker, settings, note, self._take_back)
         self._broadcasts = Broadcasts(self._pool, self._await, settings.tensor_parallel_size, note)
 
@@ -218,7 +218,8 @@ class Fleet:
         for worker_id in owing:
             limit_s = self._settings.stall_timeout_s
             reason = (
-                f"was waited {limit_s:.0f} s for: {what}; rollout.stall_timeout_s={limit_s:g} is the limit"
+                f"did not answer within {limit_s:.0f} s ({what}); if it was only slow, raise "
+                "rollout.stall_timeout_s"
             )
             self._pool.lose(worker_id, reason)
         return answers

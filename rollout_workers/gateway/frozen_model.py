@@ -15,8 +15,8 @@ class FrozenModel:
 
     Args:
         by_template: whether the policy reads by a chat template; then a partner with a template does, too.
-        tool_parser: of calls that offer tools.
-        most: texts that it writes at once.
+        tool_parser: name of the parser for calls that offer tools.
+        most: largest number of texts that it writes at once.
 
     Raises:
         InputError: the model does not load, or lacks a required template.
@@ -36,7 +36,7 @@ class FrozenModel:
         """Check that the engine still runs.
 
         Raises:
-            WorkerError: it has failed, so calls would wait for ever.
+            WorkerError: the engine has failed, so calls would wait for ever.
         """
         if self._thread.failure is not None:
             raise WorkerError(f"the frozen partner's engine failed: {self._thread.failure}")

@@ -28,12 +28,12 @@ OWN_TO_A_CLIENT = ("id", "index", "refusal", "annotations", "audio", "function_c
 class Call:
     """One answer of the model, and the text that it read before.
 
-    Example: the second call of a talk read three more tokens: `Call(parent=first, observed=(9, 4, 7),
+    Example: the second call of a conversation read three more tokens: `Call(parent=first, observed=(9, 4, 7),
     heard="And then?", generation=Generation(…))`
     """
 
     parent: "Call | None"  # the call whose answer is the last known one; None: all is new
-    observed: Tokens  # tokens behind the parent's answer; without a parent, the whole context
+    observed: Tokens  # tokens after the parent's answer; without a parent, the whole context
     heard: str  # `observed` as text
     generation: Generation
     role: str = ""  # the policy's role, if it has several
@@ -67,14 +67,15 @@ class History:
     """The finished calls of an episode, in the order of their ends."""
 
     calls: list[Call] = field(default_factory=list)
-    _by_talk: dict[bytes, Call] = field(default_factory=dict)  # by the digest of the talk with its answer
-    _by_text: list[tuple[str, Call]] = field(default_factory=list)  # the prompt with its answer; of any role
+    _by_talk: dict[bytes, Call] = field(default_factory=dict)  # by the conversation's digest, answer included
+    # (prompt with its answer, call), for all roles
+    _by_text: list[tuple[str, Call]] = field(default_factory=list)
 
     def add(self, call: Call) -> None:
         self.calls.append(call)
 
     def know_talk(self, digest: bytes, call: Call) -> None:
-        """Find this call when a later call's messages begin with the talk of this digest."""
+        """Find this call when a later call's messages begin with the conversation of this digest."""
         self._by_talk[digest] = call
 
     def know_text(self, text: str, call: Call) -> None:
@@ -85,7 +86,7 @@ class History:
         """Return the latest known call that these messages continue, and how many messages it covers.
 
         Args:
-            digests: of the messages up to each message, from `talk_digests`.
+            digests: digests of the messages up to each message, from `talk_digests`.
         """
         for count in range(len(messages) - 1, 0, -1):
             if messages[count]["role"] == "assistant":  # an answer that nobody drew: lay out everything
@@ -95,7 +96,7 @@ class History:
         return None, 0
 
     def find_text(self, prompt: str, role: str = "") -> tuple[Call | None, str]:
-        """Return the role's call with the longest text that begins the prompt, and the rest behind it."""
+        """Return the role's call with the longest text that begins the prompt, and the rest after it."""
         of_role = [(text, call) for text, call in self._by_text if call.role == role]
         known = [(text, call) for text, call in of_role if prompt.startswith(text)]
         text, call = max(known, key=lambda pair: len(pair[0]), default=("", None))
@@ -135,7 +136,7 @@ def _turn(call: Call, *, is_first: bool) -> Turn:
 
 
 def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = (), role: str = "") -> list[bytes]:
-    """Return a digest of the talk up to each message; another role or other tools make another talk.
+    """Return a digest of the conversation up to each message, the role and the tools.
 
     >>> first, second = talk_digests([{"role": "user", "content": "Hi"}, {"role": "user", "content": "Ho"}])
     >>> talk_digests([{"role": "user", "content": " Hi "}]) == [first], first == second
@@ -149,7 +150,7 @@ def talk_digests(messages: Sequence[Message], tools: Sequence[Any] = (), role: s
 
 
 def extended(digest: bytes, message: Message) -> bytes:
-    """Return the digest of a talk with one more message.
+    """Return the digest of a conversation with one more message.
 
     Blanks around a text do not count, nor do a client's additions to an answer: ids and empty fields.
     """

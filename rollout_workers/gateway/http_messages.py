@@ -20,7 +20,7 @@ async def whole_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes:
     """Return the body.
 
     Raises:
-        Refused: it is too large, which its declared size may show before it is read, or comes too slowly.
+        Refused: the body is too large (perhaps by its declared size, before it is read), or comes too slowly.
     """
     try:
         async with asyncio.timeout(BODY_S):

@@ -25,7 +25,7 @@ TOO_LONG = "context_length_exceeded"  # OpenAI's name
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Tokens that the model reads in one call: a known call that it continues, and the tokens behind it.
+    """Tokens that the model reads in one call: a known call that it continues, and the tokens after it.
 
     Example: a first call: `Read(parent=None, observed=(1, 12, 14), heard="3 + 4?", digest=b"…")`
     """
@@ -52,7 +52,7 @@ class Reader:
     """Reader of calls for one model; like its tokenizer, it belongs to one thread.
 
     Args:
-        parse: finds calls of tools in an answer; None: refuse programs that offer tools.
+        parse: function that finds calls of tools in an answer; None: refuse calls that offer tools.
 
     Raises:
         InputError: the chat template can't be continued turn by turn.
@@ -78,7 +78,12 @@ class Reader:
                 "with a task of raw texts, model.chat.template=tokenizer asks for the model's own",
             )
         if request.tools and self._parse is None:
-            raise Refused(400, "tools are not supported here: say them in a message", "unsupported_option")
+            raise Refused(
+                400,
+                "this model's calls can't be read, so tools are not supported; describe the tools in a "
+                "message",
+                "unsupported_option",
+            )
         try:
             return self._read_talk(self._texts, request, history)
         except InputError as error:
@@ -102,7 +107,7 @@ class Reader:
             (message,) = conversation([reply.message], "the answer")  # in the form in which it will come back
             history.know_talk(extended(read.digest, message), call)
         elif isinstance(request.prompt, str):
-            # A text that continues behind a stop string contains this string; an end token has no text.
+            # A text that continues after a stop string contains this string; an end token has no text.
             whole = self._tokenizer.decode(list(call.generation.tokens), skip_special_tokens=False)
             history.know_text(request.prompt + whole, call)
 

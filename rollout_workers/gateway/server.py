@@ -63,7 +63,7 @@ class Gateway:
 
     Args:
         most_bytes: limit of a call's body.
-        name: of the model, for the list of models.
+        name: the model's name in the list of models.
         public: the door of all callers, if an application in front has checked them; None: keys decide.
     """
 
@@ -176,7 +176,7 @@ class Gateway:
     async def _answer(self, request: Asked, door: Door, receive: Receive, send: Send) -> None:
         """Answer a call, unless its caller leaves before the answer is ready."""
         drawing = asyncio.ensure_future(door.answer(request))
-        leaving = asyncio.ensure_future(receive())  # only a disconnect comes behind the body
+        leaving = asyncio.ensure_future(receive())  # only a disconnect comes after the body
         try:
             await asyncio.wait((drawing, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not drawing.done():

@@ -93,7 +93,7 @@ class ModelDoor:
 
     Args:
         sampling: defaults for options that a call leaves open.
-        seed: of calls without a seed; None: a new one each time.
+        seed: the seed of calls without one; None: a new one each time.
         longest: limit of every answer's tokens, whatever a call asks for; None: the window's.
     """
 

@@ -49,7 +49,7 @@ class Defaults:
     """Settings of the served model for options that a call leaves open.
 
     Args:
-        seed: of calls without a seed; None: a new one each time.
+        seed: the seed of calls without one; None: a new one each time.
         system: the system message of conversations that begin without one.
         window: tokens of a prompt and its answer.
     """
@@ -131,7 +131,7 @@ class VLLMFront:
         """Return the body that vLLM gets.
 
         Raises:
-            Refused: it exceeds a limit, or needs what the model can't do.
+            Refused: the request exceeds a limit, or needs an ability that the model lacks.
         """
         call = json_object(body)
         if not self._chats and (path in (CHAT, RESPONSES) or "messages" in call):

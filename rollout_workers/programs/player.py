@@ -206,7 +206,7 @@ class Programs:
         """Wait for the program's end, while it makes calls.
 
         Raises:
-            EpisodeError: it failed, made no call for too long, or flooded the gateway.
+            EpisodeError: the program failed, made no call for too long, or flooded the gateway.
         """
         ending = asyncio.get_running_loop().run_in_executor(self._threads, program.wait)
         flooding = asyncio.ensure_future(door.flooded.wait())

@@ -21,7 +21,7 @@ from contracts.rollout import Lease
 from rollout_workers.programs.reward import MOST_REWARD_BYTES, REWARD_FILE, Reward, read_reward
 
 KEEPER = Path(__file__).with_name("keeper.py")
-KEEPER_S = 10.0  # time for a keeper to end a program, to which it gives a second
+KEEPER_S = 10.0  # seconds for a keeper to end a program; the program gets one of them
 PROMPT_FILE = "WHETSTONE_PROMPT_FILE"
 OURS = ("RAY_", "VLLM_", "MLFLOW_TRACKING_")  # prefixes of variables that programs must not see
 TOKENS = (TOKEN, TOKEN_FILE, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -73,7 +73,7 @@ class ProgramProcess:
         """Wait until the program ends by itself or by `end`.
 
         Raises:
-            EpisodeError: it failed; the message has its last output.
+            EpisodeError: the program failed; the message has its last output.
         """
         line = self._last_line()
         ended = json.loads(line) if line else {"code": -9, "output": "it was ended"}
@@ -105,7 +105,10 @@ class ProgramProcess:
             self._keeper.stdin.close()
 
     def close(self) -> None:
-        """Wait until nothing of the program remains; end a hanging keeper, and do its work."""
+        """Wait until no process of the program remains.
+
+        If its keeper hangs, kill the keeper and its child processes, and remove the folder.
+        """
         self.end()
         try:
             self._keeper.wait(KEEPER_S)

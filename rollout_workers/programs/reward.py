@@ -66,7 +66,7 @@ def read_reward(content: bytes) -> Reward:
     -1.0
 
     Raises:
-        EpisodeError: it is something else; a model's text may be the cause.
+        EpisodeError: the content is something else; a model's text may be the cause.
     """
     if len(content) > MOST_REWARD_BYTES:
         raise EpisodeError(

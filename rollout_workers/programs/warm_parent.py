@@ -130,7 +130,7 @@ class _Server:
         """Check for a moment whether it takes connections.
 
         Raises:
-            EpisodeError: it has ended.
+            EpisodeError: the parent has ended.
         """
         assert self._keeper.stdout is not None
         if select.select([self._keeper.stdout], [], [], LOOK_S)[0]:

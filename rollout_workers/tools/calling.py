@@ -13,7 +13,7 @@ from rollout_workers.tools.tool_functions import ToolError
 from rollout_workers.tools.tool_interpreter import ToolInterpreter
 from rollout_workers.tools.tool_texts import responded, results
 
-CHARACTERS_OF_A_TOKEN = 32  # that a result keeps on its way to the worker, which counts tokens
+CHARACTERS_OF_A_TOKEN = 32  # limit of a result on its way to the worker, which counts tokens
 
 
 class CallSettings(EnvironmentSettings):
@@ -68,7 +68,7 @@ class Calling:
         """Make one call.
 
         Raises:
-            ToolError: it failed; the model reads the message.
+            ToolError: the call failed; the model reads the message.
         """
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Calling:
         """Make a turn's calls.
 
         Args:
-            names: of the tools. Other names must not get into the context by a template.
+            names: the tools' names. A template must not write other names into the context.
         """
         called: list[str] = []
         contents: list[str] = []

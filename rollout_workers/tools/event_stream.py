@@ -13,7 +13,7 @@ async def events(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, str]]
 
     Raises:
         AnswerTooLong: the stream is too long.
-        ValueError: it is not UTF-8.
+        ValueError: the stream is not UTF-8.
     """
     left, num_bytes = b"", 0
     reading = _Reading()

@@ -44,7 +44,7 @@ class McpServer:
         start_s: seconds within which it must list its tools.
 
     Raises:
-        InputError: it does not start, or has no tools.
+        InputError: the server does not start, or has no tools.
     """
 
     def __init__(self, command: str, variables: Sequence[str] = (), start_s: float = 30.0) -> None:

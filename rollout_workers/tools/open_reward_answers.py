@@ -63,7 +63,7 @@ def result_of(text: str) -> Result:
 
     Raises:
         ToolError: the server refused the call, in words for the model.
-        EpisodeError: it is no result.
+        EpisodeError: the text is no result.
     """
     answer = json_of(text)
     try:

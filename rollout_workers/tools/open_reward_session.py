@@ -45,8 +45,8 @@ class Session:
     """Session of successive tasks; a thread makes the requests.
 
     Args:
-        name: of the server's environment.
-        headers: of every request, such as a key.
+        name: name of the server's environment.
+        headers: headers of every request, such as a key.
     """
 
     def __init__(self, url: str, name: str, headers: Mapping[str, str]) -> None:
@@ -238,7 +238,7 @@ def _check(answer: httpx.Response) -> None:
     """
     Raises:
         InputError: the request names something missing or forbidden.
-        EpisodeError: it failed for another reason.
+        EpisodeError: the request failed for another reason.
     """
     if answer.status_code in MISTAKES:
         raise InputError(f"was refused: {_shown(answer)}")

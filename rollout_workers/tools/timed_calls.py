@@ -16,7 +16,7 @@ class _OutOfTime(BaseException):
 
 
 class TimedCalls:
-    """Successive calls; after its time a call gets an exception, or else is left behind.
+    """Successive calls. After its time a call gets an exception; if that fails, it is abandoned.
 
     Example: `TimedCalls().call(lambda: 6 * 7, 5.0) == 42`
     """

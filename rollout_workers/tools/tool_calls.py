@@ -22,7 +22,7 @@ ENDS_OF_A_BROKEN_CALL = re.compile(rf"{CLOSES}|(?={OPENS})|\Z")
 EXPECTED = '{"name": "a tool", "arguments": {"an argument": "a value"}}'
 TOO_DEEP = "it is nested too deeply"
 NOT_SENT = "it holds half of a surrogate pair, or a number that is too large"
-MOST_DEEP = 64  # levels of an argument, because all code behind this parser recurses into it
+MOST_DEEP = 64  # levels of an argument, because all code after this parser recurses into it
 EXCERPT = 80  # characters of a model's text in a reason
 
 Schemas = tuple[Mapping[str, Any], ...]  # JSON schemas of functions, as chat templates take them
@@ -127,7 +127,7 @@ def of_text(text: str) -> Parsed:
 
 
 def _first_call(text: str) -> tuple[Call | Malformed, str]:
-    """Return the first call, behind its opening mark, and the text behind the call.
+    """Return the first call, which follows an opening mark, and the text after the call.
 
     JSON is read as far as it goes, so a closing mark in an argument ends nothing.
     """
@@ -184,7 +184,7 @@ def why_not_sent(value: Any) -> str | None:
 
 
 def _broken(text: str) -> tuple[str, str]:
-    """Split a text behind a broken first call."""
+    """Split a text after a broken first call."""
     end = ENDS_OF_A_BROKEN_CALL.search(text)
     assert end is not None, "every text has an end"
     return text[: end.start()].strip()[:EXCERPT], text[end.end() :]

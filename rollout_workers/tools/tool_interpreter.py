@@ -16,7 +16,7 @@ class ToolInterpreter:
 
     Args:
         parser: name of a parser, as in `environment.tool_parser`.
-        max_result_tokens: of a result; the rest is cut.
+        max_result_tokens: limit of a result's tokens; the rest is cut.
 
     Raises:
         InputError: no parser has this name.

@@ -82,7 +82,7 @@ def test_a_template_that_needs_a_system_message_says_what_to_give() -> None:
     its = chat_tokenizer(
         "{% if messages[0].role != 'system' %}{{ raise_exception('Who am I?') }}{% endif %}ok"
     )
-    with pytest.raises(InputError, match=r"prompt 7: .*Who am I\?\. .*give model\.chat\.system=TEXT"):
+    with pytest.raises(InputError, match=r"prompt 7: .*Who am I\?\. .*set model\.chat\.system=TEXT"):
         Chat(its, ChatForm()).of_prompt(Prompt("7", "Hi!"))
     assert Chat(its, ChatForm(system="Be brief.")).text(ONE) == "ok"
 

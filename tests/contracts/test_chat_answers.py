@@ -1,4 +1,4 @@
-"""Answers behind their prompts in chat templates: thoughts, calls, ends and refusals."""
+"""Answers after their prompts in chat templates: thoughts, calls, ends and refusals."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ BLOCKS = (
     "{% for b in m.content %}{{ '[THINK]' + b.thinking + '[/THINK]' if b.type == 'thinking' else b.text }}"
     f"{{% endfor %}}{{% endif %}}{CLOSE}{{% endfor %}}{ASKS}"
 )
-# The mark behind an answer is written before the next message alone.
+# The mark after an answer is written before the next message alone.
 LAZY = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<|said|>{{ m.content }}{% else %}"
     "{% if not loop.first %}<|im_end|>{% endif %}<|asked|>{{ m.content }}{% endif %}{% endfor %}"
@@ -100,7 +100,7 @@ TEMPLATES = {
     "other roles": OTHER_ROLES,
 }
 REFUSED = "refused"
-EXPECTED = {  # by hand: plain, thought, reasoning, a call, behind a result
+EXPECTED = {  # by hand: plain, thought, reasoning, a call, after a result
     "verbatim": (EQUAL, EQUAL, REFUSED, REFUSED, REFUSED),
     "splits": (EQUAL, EQUAL, EQUAL, EQUAL, EQUAL),
     "opens": (REFUSED, INSIDE, INSIDE, REFUSED, REFUSED),

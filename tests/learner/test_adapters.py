@@ -302,7 +302,7 @@ def test_a_quantized_base_takes_little_more_than_half_a_byte_a_parameter(tmp_pat
     # each of two layers: 4 squares of the width, and 3 matrices of width × 2 widths
     assert linear.num_parameters == 2 * (4 * 1024**2 + 3 * 1024 * 2048) == 20_971_520
     assert 0.5 < linear.num_bytes / linear.num_parameters < 0.53
-    # input and output embedding, two norms a layer and one behind them
+    # input and output embedding, two norms a layer and one after them
     assert rest.num_parameters == 2 * VOCAB * 1024 + 5 * 1024 and rest.num_bytes == 4 * rest.num_parameters
     whole_lm, _ = base_sizes(make_pair(tmp_path).lm)
     assert (whole_lm.num_parameters, whole_lm.num_bytes) == (linear.num_parameters, 4 * linear.num_parameters)
@@ -345,7 +345,7 @@ def test_a_checkpoint_of_another_base_or_another_adapter_is_refused(
     other = adapted_learner(models["gpt2"], PPO())
     with torch.no_grad():
         other.pair.lm.transformer.wte.weight[3, 2] += 1e-3
-    with pytest.raises(LearnerError, match=r"its frozen layers are not those of model\.path"):
+    with pytest.raises(LearnerError, match=r"the frozen layers of model\.path differ"):
         other.load(str(tmp_path))
 
 
@@ -357,7 +357,7 @@ def test_a_checkpoint_of_another_base_or_another_adapter_is_refused(
     [
         ({"adapter": {"r": 8}}, "r set, but kind=none has no adapter"),
         ({"adapter": {"kind": "lora", "r": 0}}, "greater than or equal to 1"),
-        ({"adapter": {"kind": "lora"}, "trainable_layers": 2}, "leave out one of the two"),
+        ({"adapter": {"kind": "lora"}, "trainable_layers": 2}, "set only one of the two"),
         ({"adapter": {"kind": "qlora", "serve": "adapter"}}, "expected serve=merged, or kind=lora"),
     ],
 )

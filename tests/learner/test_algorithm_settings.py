@@ -35,8 +35,8 @@ def test_the_defaults_are_an_algorithm(name: str) -> None:
         ("nlpo", {"target_update_iterations": 0}, "algorithm.target_update_iterations: got 0"),
         ("nlpo", {"compatibility": "trl"}, "algorithm.compatibility: got 'trl'"),
         # rejection sampling and supervised fine-tuning
-        ("rejection", {"top_n": 8}, "got top_share=0.5 and top_n=8; exactly one of them is needed"),
-        ("rejection", {"top_share": None}, "got top_share=None and top_n=None; exactly one of them"),
+        ("rejection", {"top_n": 8}, "got top_share=0.5 and top_n=8; set exactly one of the two"),
+        ("rejection", {"top_share": None}, "got top_share=None and top_n=None; set exactly one of the two"),
         ("rejection", {"top_share": 0.0}, "algorithm.top_share: got 0.0"),
         ("rejection", {"top_share": 50.0}, "algorithm.top_share: got 50.0"),
         ("rejection", {"unit": "token"}, "algorithm.unit: got 'token'; Input should be 'rollout' or 'turn'"),

@@ -19,7 +19,7 @@ def texts(rollouts: list[Rollout]) -> list[tuple[tuple[int, ...], tuple[int, ...
 
 
 def test_each_prompt_gets_the_next_ones_response() -> None:
-    # the longest sequence has five tokens, which cuts (5, 6, 2) behind three tokens of prompt
+    # the longest sequence has five tokens, which cuts (5, 6, 2) after three tokens of prompt
     assert texts(mismatched(GIVEN)) == [((3, 4), (8, 2)), ((7,), (2,)), ((9, 10, 11), (5, 6))]
 
 

@@ -129,7 +129,7 @@ def test_the_check_refuses_a_kernel_with_other_numbers(
         policy.packs_rows = True
         assert torch.equal(policy(micro).detach().double(), padded[0])
     (record,) = caplog.records
-    assert "sequences are padded instead" in record.message and "outputs differ" in record.message
+    assert "so sequences are padded" in record.message and "outputs differ" in record.message
 
 
 def test_without_a_kernel_rows_are_padded() -> None:

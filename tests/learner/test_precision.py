@@ -63,7 +63,7 @@ def test_a_gradient_that_no_scale_makes_finite_is_an_error() -> None:
     made, weight = precision("float16"), nn.Parameter(torch.ones(1))
 
     def clip() -> float:
-        raise LearnerError("the gradient has norm nan")
+        raise LearnerError("the gradient is not finite (norm nan)")
 
     optimizer = torch.optim.SGD([weight], lr=1.0)
     with pytest.raises(LearnerError, match="norm nan"):

@@ -330,7 +330,7 @@ def test_return_conditioned_training_is_the_likelihood_behind_the_return(
 
 
 def test_a_model_learns_to_do_as_well_as_it_is_told(models: dict[str, Path]) -> None:
-    """Behind return w3 the answers are w5, behind w4 w6; asked for either, it gives it."""
+    """After return w3 the answers are w5, after w4 w6; asked for either, it gives it."""
     learner = make_learner(models["llama"], ReturnConditioned(learning_rate=1e-2))
     good = [rollout(i, (3, 9), (5, 2), 1.0) for i in range(8)]
     bad = [rollout(8 + i, (4, 9), (6, 2), 0.0) for i in range(8)]

@@ -321,7 +321,7 @@ def test_a_checkpoint_of_another_trunk_or_of_other_layers_is_refused(
     other = learner_of(deep["gpt2"], PPO())
     with torch.no_grad():
         other.pair.lm.transformer.wte.weight[3, 2] += 1e-3
-    with pytest.raises(LearnerError, match=r"its frozen layers are not those of model\.path"):
+    with pytest.raises(LearnerError, match=r"the frozen layers of model\.path differ"):
         other.load(str(tmp_path))
     with pytest.raises(LearnerError, match=r"parameters differ.*model\.trainable_layers"):
         learner_of(deep["gpt2"], PPO(), trainable_layers=1).load(str(tmp_path))

@@ -115,7 +115,7 @@ def _gains(lm: Any, rollouts: list[Rollout]) -> list[Tensor]:
 
 
 def test_tokens_of_a_span_earn_what_the_span_does() -> None:
-    """Spans (a), (b c), and d behind the last end: -1 - (-2) = 1; -3 - (-1 - 4) = 2; 0."""
+    """Spans (a), (b c), and d after the last end: -1 - (-2) = 1; -3 - (-1 - 4) = 2; 0."""
     one = rollout(0, (3,), (4, 5, 6, 7))
     scores = TeacherScores((-1.0, 0.0, -3.0, 0.0), (True, False, True, False))
     batch = collate([replace(one, teacher=scores), rollout(1, (3,), (4, 5))])

@@ -51,7 +51,7 @@ def test_an_algorithms_file_is_short_and_begins_its_class_with_traits(name: str)
         for node in ast.parse(text).body
         if isinstance(node, ast.ClassDef) and node.name == algorithm.__name__
     )
-    first = next(node for node in kind.body if not isinstance(node, ast.Expr))  # behind a docstring
+    first = next(node for node in kind.body if not isinstance(node, ast.Expr))  # after a docstring
     assert isinstance(first, ast.AnnAssign) and ast.unparse(first.target) == "traits"
 
 
@@ -258,9 +258,9 @@ class OfItsParent(GRPO):
         (InADictionary, "InADictionary has traits={'learns_from': 'rollouts'}. Expected a record of Traits"),
         (
             Beside,
-            "Beside.whole_responses is declared beside the traits, where nothing reads it.",
+            "Beside.whole_responses is a class attribute, which nothing reads.",
         ),
-        (BesideAsAProperty, "write `Traits(…, online=…)`"),
+        (BesideAsAProperty, "Put it into the traits: `Traits(…, online=…)`"),
         (Hides, "Hides.needs_rewards is a field, and Algorithm has a property of this name"),
         (NoLoss, "NoLoss is no algorithm: it lacks critic_learning_rate, num_epochs, minibatch_size, "),
         (NoLoss, "optimizer, kl, loss. Expected these fields and methods"),

@@ -257,7 +257,7 @@ EQUAL: list[tuple[str, str]] = [
         r"\left[\begin{array}{cc}1 & 2 \\ 3 & 4\end{array}\right]",
         r"\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}",
     ),
-    (  # blanks behind the end of a row, and its height
+    (  # blanks after the end of a row, and its height
         r"\begin{pmatrix} 1 & 2 \\[2pt] 3 & 4 \end{pmatrix}",
         r"\begin{bmatrix}1&2\\3&4\end{bmatrix}",
     ),

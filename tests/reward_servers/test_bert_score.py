@@ -101,7 +101,7 @@ def test_what_can_not_be_compared_is_refused_before_the_run(
     assert "expected num_layers=, 1 to 2" in refusal(model=model)
     assert "num_layers=3, but the model has 2" in refusal(model=model, num_layers=3)
     misleading = str(make_encoder(tmp_path / "flat5"))
-    assert "in it for a T5 model" in refusal(model=misleading, num_layers=1)
+    assert "expects a T5 model in every path with 't5'" in refusal(model=misleading, num_layers=1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "roberta-large" in refusal()
     monkeypatch.setattr(requirements, "package_folder", lambda name: None)

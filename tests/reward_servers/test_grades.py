@@ -129,7 +129,8 @@ def test_a_shaping_of_whole_texts_refuses_places_by_name(shaping: dict[str, Any]
     part = Part(name=f"{HERE}:tokens", **shaping)
     (name,) = shaping
     message = (
-        f"score() returned scores of tokens, and {name}= is for the score of a whole text; leave out {name}="
+        f"score() returned scores of tokens, but {name}= needs one score for the whole text; "
+        f"leave out {name}="
     )
     assert message in RewardServer(part).try_out(MADE_UP).refusal
     answers = RewardServer(part).score([Sample("7 3", num_tokens=2)])

@@ -99,7 +99,7 @@ def _config(kind: str, window: int) -> Any:
             num_hidden_layers=2,
             num_attention_heads=2,
             intermediate_size=64,
-            max_position_embeddings=window + 1,  # RoBERTa's begin behind the padding's
+            max_position_embeddings=window + 1,  # RoBERTa's begin after the padding's
             type_vocab_size=2,
             **ends,
         )

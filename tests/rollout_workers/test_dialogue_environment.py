@@ -104,7 +104,7 @@ def test_what_the_copy_says_ends_the_talk_when_it_is_nothing_or_a_phrase_of_fare
 
 
 def test_numbers_of_a_talk() -> None:
-    """Three words, none, then two of five: what stands behind the mark belongs to the other one."""
+    """Three words, none, then two of five: what stands after the mark belongs to the other one."""
     environment = begun(talk())
     assert environment.step(" I am well").info == {"turns": 1, "reply_words": 3, "cut": 0, "empty": 0}
     assert environment.step(" ").info == {"turns": 2, "reply_words": 1.5, "cut": 0, "empty": 1}
@@ -206,7 +206,7 @@ def test_a_partner_that_says_no_text_is_refused() -> None:
             {"partner": "frozen", "partner_options": {"model": "m", "temperature": -1.0}},
             "environment.partner_options.temperature: got -1.0",
         ),
-        ({"end_phrases": ["bye", " "]}, "one is empty, and would end every talk"),
+        ({"end_phrases": ["bye", " "]}, "one is empty, so every dialogue would end"),
         ({"separator": " <EOU>"}, "expected a mark without blanks around it"),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_talk_with_a_frozen_partner(model: Path) -> None:
             {"model": "no/such/folder/here"},
             "environment.partner_options.model=no/such/folder/here does not load",
         ),
-        ({"max_tokens": 32}, "max_tokens=32 leaves no room for the talk"),
+        ({"max_tokens": 32}, "max_tokens=32 leaves no room for the dialogue"),
     ],
 )
 def test_a_model_that_can_not_speak_is_refused(

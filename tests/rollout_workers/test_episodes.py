@@ -19,7 +19,7 @@ SENTENCES = st.lists(st.sampled_from(WORDS[:-2]), min_size=1, max_size=6).map(" 
 
 @cache
 def tokenizer(kind: str) -> Any:
-    """Words split at blanks · byte-level BPE, as GPT-2's · sentence pieces behind a <bos>, as Llama's."""
+    """Words split at blanks · byte-level BPE, as GPT-2's · sentence pieces after a <bos>, as Llama's."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

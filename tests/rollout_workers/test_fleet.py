@@ -199,7 +199,7 @@ def test_a_worker_that_falls_silent_between_iterations_does_not_hold_up_the_weig
 
     fleet.load_weights(weights(1))
 
-    assert any("worker 0 was waited 5 s for: weights of version 1" in note for note in notes)
+    assert any("worker 0 did not answer within 5 s (weights of version 1)" in note for note in notes)
     fleet.wait_until_ready()
     rollouts = gather(fleet.generate(leases(10)))
     assert ids(rollouts) == list(range(10))
@@ -527,7 +527,7 @@ def test_one_that_hangs_instead_of_sleeping_is_replaced_by_one_that_sleeps(
     fleet = make_fleet("HangsOnSleep", num_workers=1, stall_timeout_s=4.0, later="CountingEngine")
     fleet.sleep()
 
-    assert "worker 0 was waited 4 s for: its engine to sleep" in notes[0]
+    assert "worker 0 did not answer within 4 s (its engine to sleep)" in notes[0]
     assert set(fleet.pids) == {"worker 1"}
     assert ids(gather(fleet.generate(leases(3)))) == [0, 1, 2]
 

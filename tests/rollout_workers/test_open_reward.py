@@ -121,7 +121,7 @@ def test_results_refusals_and_ends_are_the_servers(any_server: Server, made: Cal
     assert (step.reward, step.info["call_errors"], step.terminated) == (-2.0, 2.0, False)
     assert contents(step)[0] == "Error: 'oracle' is not a valid tool"
     assert contents(step)[1].startswith("Error: Tool input validation error")
-    step = play.step(says("star", "star"))  # nothing is called behind the end
+    step = play.step(says("star", "star"))  # nothing is called after the end
     assert (contents(step), step.reward, step.terminated) == (["Yes: star"], 1.0, True)
     word = open_reward_server.WORDS[4]  # longer than a chunk, with blanks and odd line ends everywhere
     play.reset(task(4), 0)

@@ -32,7 +32,7 @@ def as_template(its: Any, talk: list[dict[str, str]]) -> tuple[int, ...]:
 
 
 def views(its: Any, history: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """The talk as the partner has it, alone and behind an opening of the user's."""
+    """The talk as the partner has it, alone and after an opening of the user's."""
     roles = ("assistant", "user") if len(history) % 2 == 0 else ("user", "assistant")
     talk = [{"role": roles[place % 2], "content": utterance} for place, utterance in enumerate(history)]
     contexts = []

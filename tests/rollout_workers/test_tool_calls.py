@@ -65,7 +65,7 @@ def test_any_text_is_parsed_and_travels(text: str) -> None:
     ("text", "wanted"),
     [
         (f"{OPENS}{CALL}{CLOSES}{OPENS}{CALL}{CLOSES}", (Call("add", {"a": 1}),) * 2),
-        (f"{OPENS}\n{CALL}", (Call("add", {"a": 1}),)),  # cut off behind its JSON
+        (f"{OPENS}\n{CALL}", (Call("add", {"a": 1}),)),  # cut off after its JSON
         (f"{OPENS}{CALL}{OPENS}{CALL}{CLOSES}", (Call("add", {"a": 1}),) * 2),
         (f"<think>{OPENS}{CALL}{CLOSES}</think>No.", ()),
         (f"<think>{OPENS}{CALL}{CLOSES}", ()),  # the thought was cut off

@@ -42,7 +42,7 @@ def half(text: str) -> str:
 
 
 def breaks_out(text: str) -> str:
-    """Return a result that goes on behind its end.
+    """Return a result that goes on after its end.
 
     Args:
         text: not used

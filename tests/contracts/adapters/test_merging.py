@@ -138,11 +138,11 @@ def test_a_base_is_named_by_hand_beside_the_adapter_or_not_at_all(tmp_path: Path
         logprobs(kind_of(tmp_path).from_pretrained(merged))
     )
     named(None)
-    with pytest.raises(InputError, match=r"names no base model .*: type model\.base=FOLDER_OR_HUB_NAME"):
+    with pytest.raises(InputError, match=r"names no base model .*: set model\.base=FOLDER_OR_HUB_NAME"):
         whole_model(str(adapter))
     assert whole_model(str(adapter), base=str(tmp_path / "llama"))
     named("/not/there")
-    with pytest.raises(InputError, match=r"its base /not/there is not there: type model\.base="):
+    with pytest.raises(InputError, match=r"its base /not/there is not there: set model\.base="):
         whole_model(str(adapter))
 
 

@@ -82,7 +82,7 @@ def test_an_edited_history_begins_a_sequence_and_a_fork_reads_the_recorded_token
     door = served.door()
     client = served.client(door)
     talk = talk_of(client, turns=2)
-    say(client, [*talk[:2], {"role": "user", "content": "Go back."}])  # a fork behind the first answer
+    say(client, [*talk[:2], {"role": "user", "content": "Go back."}])  # a fork after the first answer
     edited = [*talk[:1], {"role": "assistant", "content": "seven"}, {"role": "user", "content": "Sure?"}]
     say(client, edited)
     made = rollout_of(door)

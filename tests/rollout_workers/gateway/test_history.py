@@ -12,7 +12,7 @@ from rollout_workers.programs.reward import Reward, with_reward
 def call(
     history: History, parent: Call | None, observed: tuple[int, ...], *drawn: int, role: str = ""
 ) -> Call:
-    """A finished call: the model read `observed` behind the parent's answer and drew `drawn`."""
+    """A finished call: the model read `observed` after the parent's answer and drew `drawn`."""
     logprobs = tuple(-token / 100 for token in drawn)
     generation = Generation(0, drawn, "…", logprobs, (4,) * len(drawn), FinishReason.STOP)
     made = Call(parent, observed, "", generation, role)
@@ -43,7 +43,7 @@ def test_calls_that_go_on_make_one_sequence() -> None:
 
 
 def test_a_fork_begins_a_sequence_that_reads_what_came_before_and_trains_on_its_own_answer_alone() -> None:
-    """Both later calls go on behind 11: the first to end continues; the other reads 1 2 11 and answers 13."""
+    """Both later calls go on after 11: the first to end continues; the other reads 1 2 11 and answers 13."""
     history = History()
     first = call(history, None, (1, 2), 11)
     call(history, first, (3,), 12)

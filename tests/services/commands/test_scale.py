@@ -31,7 +31,7 @@ def test_a_runs_workers_are_no_metrics(tmp_path: Path) -> None:
 
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A cluster that is joined, with these applications and nothing behind them."""
+    """A cluster that is joined, with these applications and no replicas."""
     from reward_servers.serving import app
 
     applications: dict[str, Any] = {}

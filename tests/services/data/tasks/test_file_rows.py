@@ -87,7 +87,7 @@ def test_a_prompt_that_looks_like_a_date_is_a_text(tmp_path: Path) -> None:
     ("name", "packed"),
     [
         ("a.jsonl", lambda text: b"\xef\xbb\xbf" + text),
-        ("a.jsonl", lambda text: (b"\xef\xbb\xbf" + text) * 2),  # two files, one put behind the other
+        ("a.jsonl", lambda text: (b"\xef\xbb\xbf" + text) * 2),  # two files, one put after the other
         ("a.jsonl", lambda text: text.decode().encode("utf-16")),
         ("a.jsonl", lambda text: text.replace(b"\n", b"\r\n\r\n")),
         ("a.json", lambda text: b"\xef\xbb\xbf" + text),

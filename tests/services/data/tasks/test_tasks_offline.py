@@ -32,7 +32,7 @@ REAL_SAMPLES = Path(__file__).parents[5] / "shared" / "data"  # a folder of real
 def test_a_tasks_references_are_good_responses(tmp_path: Path) -> None:
     task = Imdb(data_files=folder(tmp_path, [{"text": "a b c d"}]))
     (row,) = responses_of(task, "train")
-    # The reference is the whole review; the response goes on behind its first half.
+    # The reference is the whole review; the response continues after its first half.
     assert (row.response, row.group, row.is_good, row.order) == (" c d", 0, True, 0)
 
 

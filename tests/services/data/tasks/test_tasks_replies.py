@@ -146,7 +146,7 @@ def test_whole_conversations_of_faithdials_files_are_read(tmp_path: Path) -> Non
 def test_the_oldest_utterances_go_until_the_history_fits(tmp_path: Path) -> None:
     data = folder(tmp_path, [faithful("K.", ["one two three", "four five", "six"], "seven")])
 
-    # With a mark behind each: 4 + 3 + 2 words.
+    # With a mark after each: 4 + 3 + 2 words.
     def turns(room: int) -> Any:
         return FaithDial(data_files=data, max_history_tokens=room).prompts("train")[0].meta["turns"]
 
@@ -228,7 +228,7 @@ def test_a_tokenizer_counts_if_one_is_given(tmp_path: Path) -> None:
     letters.pre_tokenizer = Split("", "isolated")
     letters.save(str(tmp_path / "tokenizer.json"))
 
-    # 13 letters and 4, with a mark behind each: 19.
+    # 13 letters and 4, with a mark after each: 19.
     def turns(room: int) -> Any:
         task = FaithDial(data_files=data, max_history_tokens=room, tokenizer=str(tmp_path))
         return task.prompts("train")[0].meta["turns"]

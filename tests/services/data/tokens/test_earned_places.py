@@ -55,7 +55,7 @@ def test_a_list_by_token_lands_on_the_tokens_with_its_weight() -> None:
 
 
 def test_a_spans_score_lands_on_the_token_that_holds_its_last_character() -> None:
-    # "3", " 7" and " 51" end behind the characters 1, 3 and 6
+    # "3", " 7" and " 51" end after the characters 1, 3 and 6
     judged = scored(ALONE, Grade(((0, 1, 1.0), (0, 2, 2.0), (0, 3, 4.0), (3, 6, 8.0), (3, 5, 16.0))))
     assert judged.turns[0].token_rewards == (1.0, 6.0, 24.0, 0.0)
 
@@ -64,7 +64,7 @@ def test_places_run_through_all_answers_of_a_talk() -> None:
     assert scored(TALK, Grade((1.0, 2.0, 3.0, 4.0, 5.0))).turns[1].token_rewards == (4.0, 5.0)
     by_turn = scored(TALK, Grade((1.0, 2.0), by="turn"))
     assert [answer.token_rewards for answer in by_turn.turns] == [(0.0, 0.0, 1.0), (0.0, 2.0)]
-    # "3 7\n8": the line's end is behind the first answer
+    # "3 7\n8": the line's end is after the first answer
     spans = scored(TALK, Grade(((0, 1, 1.0), (0, 4, 2.0), (4, 5, 4.0))))
     assert [answer.token_rewards for answer in spans.turns] == [(1.0, 2.0, 0.0), (4.0, 0.0)]
     assert [answer.reward for answer in spans.turns] == [3.0, 4.0]

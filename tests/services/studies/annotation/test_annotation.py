@@ -357,7 +357,7 @@ def test_an_encoder_decoder_reads_the_prompt_and_scores_the_response(tmp_path: P
 
     lm = AutoModelForSeq2SeqLM.from_pretrained(model).eval()
     row = rows_of(tmp_path)[3]
-    assert row["prompt_tokens"][-1] == 1  # its tokenizer puts an end behind each text
+    assert row["prompt_tokens"][-1] == 1  # its tokenizer puts an end after each text
     source, labels = torch.tensor([row["prompt_tokens"]]), torch.tensor([row["tokens"]])
     logprobs = lm(input_ids=source, labels=labels).logits[0].log_softmax(-1)
     assert row["ref_logprobs"] == pytest.approx(logprobs[range(3), row["tokens"]].tolist(), abs=1e-5)

@@ -24,7 +24,7 @@ SAMPLES = [Sample("bc", "a"), Sample("d", "ab")]
 
 
 class Confidence:
-    """Mean log-probability of the tokens behind the first."""
+    """Mean log-probability of the tokens after the first."""
 
     def compute(self, samples: list[Sample], model: EvaluatedModel) -> dict[str, MetricValue]:
         scored = model.logprobs([sample.prompt + sample.text for sample in samples])

@@ -293,7 +293,7 @@ def test_memory_by_hand(model: Path) -> None:
     # numbers that a layer keeps of a token: two norms' inputs, as they are and normalised; their outputs;
     # queries, keys, values and what comes out of them; four of the width within
     layer = 4 * (4 * 64 + 2 * 64 + 4 * 64 + 4 * 128)
-    # six states before and behind the layers
+    # six states before and after the layers
     assert size["learner", "activations"] == 1000 * (2 * layer + 4 * 6 * 64)
     # three widths within and three states, which are more than the head's logits and gradient before them
     assert size["learner", "a layer's gradients"] == 1000 * 4 * (3 * 128 + 3 * 64)

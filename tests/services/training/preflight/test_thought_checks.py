@@ -1,4 +1,4 @@
-"""Warnings of chat templates that end a prompt inside or behind a thought."""
+"""Warnings of chat templates that end a prompt inside or after a thought."""
 
 import pytest
 

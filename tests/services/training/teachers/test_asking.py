@@ -118,7 +118,7 @@ def test_scores_are_the_models_own_log_probabilities(model: Path) -> None:
     expected = [float(logprobs_LV[1, 7]), float(logprobs_LV[2, 9]), float(logprobs_LV[3, 1])]
     assert scored[0].teacher is not None and scored[1].teacher is not None
     assert list(scored[0].teacher.logprobs) == pytest.approx(expected, abs=1e-6)
-    assert list(scored[1].teacher.logprobs[1:]) == pytest.approx(expected, abs=1e-6)  # behind the first turn
+    assert list(scored[1].teacher.logprobs[1:]) == pytest.approx(expected, abs=1e-6)  # after the first turn
     top = logprobs_LV[1:4].topk(4)
     assert [sorted(row) for row in scored[0].teacher.top_tokens] == [
         sorted(row) for row in top.indices.tolist()
