@@ -105,7 +105,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     path = Path(folder)
     if not is_run(path):
         there = "it has no config.yaml" if path.exists() else "there is no such folder"
-        raise InputError(f"{path} is no run's folder: {there}; expected a folder such as runs/RUN_NAME")
+        raise InputError(f"{path} is not a run's folder: {there}; expected a folder such as runs/RUN_NAME")
     return Run(path)
 
 

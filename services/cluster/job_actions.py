@@ -31,8 +31,9 @@ def start(
     """
     if others := [job.id for job in jobs.all() if not job.is_over]:
         raise InputError(
-            f"{jobs.address} is taken by {', '.join(others)}: a cluster takes one run at a time, since "
-            "labels name its reward servers. Wait for the run, or stop it: whetstone submit stop ID"
+            f"{', '.join(others)} runs on {jobs.address}. A cluster takes one run at a time, because runs "
+            "would share the names of their reward servers. Wait for the run, or stop it: whetstone submit "
+            "stop ID"
         )
     id = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', folder.name)}-{secrets.token_hex(3)}"
     jobs.submit(entrypoint(overrides, uploaded), id, overrides, str(folder), uploaded)

@@ -93,7 +93,7 @@ class Jobs:
         """Connect to the job server.
 
         Raises:
-            InputError: nothing answers there, or it wants another token.
+            InputError: no server answers at the address, or the server wants another token.
         """
         self.address = address
         logging.getLogger("ray").setLevel(logging.ERROR)

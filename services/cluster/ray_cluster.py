@@ -80,7 +80,7 @@ def check_folder() -> None:
     """Refuse an unusable temporary folder, because Ray would fail minutes later with a long trace.
 
     Raises:
-        InputError: its sockets' paths would be too long, or the folder is not writable.
+        InputError: the paths of sockets in the folder would be too long, or the folder is not writable.
     """
     folder = Path(get_default_ray_temp_dir())
     variable = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), None)
@@ -134,21 +134,21 @@ def _start(quiet: dict[str, Any], note: Note) -> None:
     """Start Ray on this machine; if the start fails, try once more.
 
     Raises:
-        RunError: both tries failed.
+        RunError: both attempts failed.
     """
     try:
         _init(quiet)
     except FAILURES as error:
         note(
-            f"Ray did not start: {_first_line(error)}; it is tried once more, and may take {LONGER} times as "
-            "long. A machine that is busy, or short of memory or disk, starts it slowly"
+            f"Ray did not start: {_first_line(error)}. Whetstone tries once more, and waits {LONGER} times "
+            "as long. Ray starts slowly on a machine that is busy, or short of memory or disk"
         )
         try:
             _init(quiet, patience_s=LONGER * PATIENCE_S)
         except FAILURES as again:
             raise RunError(
-                f"Ray did not start on this machine, twice: {_first_line(again)}. Its logs are in {logs()}. "
-                "See whether processors, memory and disk have room (whetstone doctor says), and try again"
+                f"Ray failed to start on this machine in two attempts: {_first_line(again)}. Its logs are in "
+                f"{logs()}. Check with `whetstone doctor` that CPU, memory and disk are free, and try again"
             ) from again
 
 

@@ -52,7 +52,8 @@ def tamed(patience_s: int = PATIENCE_S) -> Iterator[None]:
         (node.Node, "start_monitor", lambda self: None),
         (services, "start_raylet", _with_ports(services.start_raylet)),
         (services, "get_node", _patiently(services.get_node, patience_s)),
-        (ray_constants, "NUM_REDIS_GET_RETRIES", patience_s // 3),  # seconds; a dead head service takes all
+        # Ray tries about once a second. If the head service is dead, Ray uses all tries.
+        (ray_constants, "NUM_REDIS_GET_RETRIES", patience_s // 3),
     ]
     kept = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, ours in replaced:

@@ -15,7 +15,7 @@ def run(argv: Sequence[str]) -> int:
     """Write the page, and print its path.
 
     Raises:
-        InputError: a folder is no run's, or the page can't be written.
+        InputError: a folder is not a run's, or the page can't be written.
     """
     parser = argparse.ArgumentParser(
         prog="whetstone compare",

@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     """Print the findings, and write diagnosis.html into the run's folder.
 
     Raises:
-        InputError: RUN is no run's folder, or has too few iterations.
+        InputError: RUN is not a run's folder, or has too few iterations.
     """
     parser = argparse.ArgumentParser(prog="whetstone diagnose", description=__doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, such as runs/NAME")

@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     """Print findings. Return 0 if a run is possible here, else 1; for RUN 0 if its files are whole, else 2.
 
     Raises:
-        InputError: RUN is no run's folder.
+        InputError: RUN is not a run's folder.
     """
     parser = argparse.ArgumentParser(
         prog="whetstone doctor",

@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> int:
     """Write the experiment and print each key's translation. Return the exit code.
 
     Raises:
-        InputError: the file is no RL4LMs configuration, or the experiment's file exists.
+        InputError: the file is not an RL4LMs configuration, or the experiment's file exists.
     """
     arguments = _parser().parse_args(argv)
     source = Path(arguments.file)

@@ -60,7 +60,7 @@ def _model(arguments: argparse.Namespace) -> ChatModel:
     try:
         body = json.loads(arguments.body)
     except ValueError as error:
-        raise InputError(f"--body {arguments.body}: is no JSON: {error}") from None
+        raise InputError(f"--body {arguments.body}: is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise InputError(f"--body {arguments.body}: expected an object")
     key = key_of(arguments.key_variable, "--key-variable")

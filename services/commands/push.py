@@ -15,7 +15,7 @@ def run(argv: Sequence[str]) -> int:
     """Publish the model, and print its place.
 
     Raises:
-        InputError: RUN is no run's folder, or NAME can't be written.
+        InputError: RUN is not a run's folder, or NAME can't be written.
     """
     parser = argparse.ArgumentParser(
         prog="whetstone push",

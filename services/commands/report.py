@@ -13,7 +13,7 @@ def run(argv: Sequence[str]) -> int:
     """Write the report, and print its path.
 
     Raises:
-        InputError: RUN is no run's folder; the message lists the runs nearby.
+        InputError: RUN is not a run's folder; the message lists the runs nearby.
     """
     parser = argparse.ArgumentParser(
         prog="whetstone report", description="Write report.html and learning_curves.png of a run."

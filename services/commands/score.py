@@ -79,7 +79,7 @@ def _options(texts: Sequence[str]) -> dict[str, Any]:
         try:
             options[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise InputError(f"--option {text}: the value is no YAML; quote it: {key}='\"…\"'") from None
+            raise InputError(f"--option {text}: the value is not YAML; quote it: {key}='\"…\"'") from None
     return options
 
 

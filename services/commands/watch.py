@@ -24,7 +24,8 @@ def run(argv: Sequence[str]) -> int:
     """Print the last episodes and each new one until the run ends; or serve their page.
 
     Raises:
-        InputError: RUN is no run's folder, or has no episodes; the page's address can't or must not be used.
+        InputError: RUN is not a run's folder, or has no episodes; or the page's address can't or must not be
+            used.
     """
     parser = argparse.ArgumentParser(prog="whetstone watch", description=__doc__)
     parser.add_argument("run", metavar="RUN", type=Path, help="the run's folder, such as runs/NAME")
@@ -92,7 +93,7 @@ class Lines:
         self._node: int | None = None
 
     def new(self) -> list[dict[str, Any]]:
-        """Return the whole lines since the last call, without lines that are no JSON object."""
+        """Return the whole lines since the last call, without lines that are not a JSON object."""
         try:
             with self._file.open("rb") as opened:
                 node = os.fstat(opened.fileno()).st_ino

@@ -55,7 +55,7 @@ def _refuse_lost(rows: DataSettings, algorithm: str) -> None:
     """Reject options of `data` that a task lacks.
 
     Raises:
-        InputError: one of these options is set.
+        InputError: an option is set that a task lacks.
     """
     default = DataSettings(files="any")
     lost = [

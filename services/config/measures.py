@@ -95,7 +95,7 @@ def finite_number(where: str, name: str, value: Any) -> float:
     """Return a user's number as a float.
 
     Raises:
-        InputError: it is not a number, or not finite.
+        InputError: the value is not a number, or not finite.
     """
     number = float(value) if isinstance(value, SupportsFloat) else math.nan
     if not math.isfinite(number):

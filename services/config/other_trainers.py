@@ -263,7 +263,10 @@ def _lies_in(key: str, section: str) -> bool:
 
 
 def _news(key: str) -> str | None:
-    """Return the result of `ours`, unless it is the key itself, which then belongs to another algorithm."""
+    """Return Whetstone's name of a key, or of a similar key.
+
+    Return None if there is none, or if it is the same name, which then belongs to another algorithm.
+    """
     our_name = ours(key)
     if our_name is None and "." not in key and (near := get_close_matches(key, OURS, n=1, cutoff=0.85)):
         our_name = OURS[near[0]]

@@ -26,16 +26,17 @@ ENVIRONMENT = "environment"  # label of the environment's part of the reward
 class Judging:
     """Rules for grading the rollouts of a run.
 
-    Example: a text game that rewards by itself, without other rewards, is
+    Example: a text game that rewards by itself, without other rewards:
+    `Judging(at="never", environment="textworld", rewards_itself=True)`
     """
 
     at: Literal["end", "answer", "turn", "never"] = "end"
     environment: str | None = None  # name of the environment; None: one prompt, one answer
     rewards_itself: bool = False
-    own_talks: bool = False  # whether each token sequence is a separate dialogue, as in a program
-    splits_credit: bool = False  # whether the ends of all dialogues share a score for the whole
+    own_talks: bool = False  # True: each token sequence is a separate dialogue, as in a program
+    splits_credit: bool = False  # True: the last turns of a role's dialogues share the whole rollout's score
     split: str = "train"  # split of the prompts
-    whole_groups: bool = False  # whether a reward must see all rollouts of a prompt at once
+    whole_groups: bool = False  # True: a reward must see all rollouts of a prompt at once
     opened: str | None = None  # mark with which the chat template opens each answer's thought; "": no mark
     places: Places | None = None  # finds the tokens of characters; None: no reward scores spans
 

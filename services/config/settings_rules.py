@@ -39,7 +39,7 @@ def check_refills(algorithm: Algorithm, name: str, rollout: RolloutSettings) -> 
     if algorithm.refills and rollout.max_staleness and rollout.order == "leased":
         raise ValueError(
             f"algorithm={name} replaces prompts that teach nothing (algorithm.max_refills="
-            f"{algorithm.refills}), which is known only once all rewards are: got rollout.max_staleness="
+            f"{algorithm.refills}), so it needs all rewards first: got rollout.max_staleness="
             f"{rollout.max_staleness}, expected 0, or rollout.order=finished, or algorithm.max_refills=0"
         )
 
@@ -74,7 +74,7 @@ def check_curriculum(
     if isinstance(curriculum, OwnCurriculum) and priority_scale:
         raise ValueError(
             f"curriculum={curriculum.by} chooses the prompts, but rollout.priority_scale={priority_scale:g} "
-            f"would draw them by weight: leave it out; choose() reads prompt.weight itself"
+            f"would draw prompts by weight. Leave out rollout.priority_scale; choose() can read prompt.weight"
         )
     if curriculum is not None and not algorithm.traits.online:
         raise ValueError(
@@ -252,8 +252,8 @@ def check_endless(algorithm: Algorithm, environment_name: str, *, ignore_eos: bo
         )
     if algorithm.leaves_out_truncated:
         raise ValueError(
-            "algorithm.filter_truncated=true leaves out texts that the limit of tokens ends, but "
-            "rollout.ignore_eos=true ends all texts so: expected one of the two"
+            "algorithm.filter_truncated=true leaves out texts that reach the token limit, but with "
+            "rollout.ignore_eos=true all texts do; expected one of the two"
         )
 
 

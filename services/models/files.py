@@ -151,7 +151,7 @@ def _folder_of(path: str, revision: str | None, where: str) -> Path:
 
 
 def _meant(folder: Path) -> str:
-    """Return a question about the folder beside a missing one whose name is nearly the same."""
+    """Ask whether a neighbouring folder with a similar name was meant; return "." if there is none."""
     beside = [path.name for path in folder.parent.glob("*/")]
     near = difflib.get_close_matches(folder.name, beside, n=1)
     return f"; did you mean {folder.parent / near[0]}?" if near else "."
@@ -179,7 +179,9 @@ def _config_of(folder: Path, where: str) -> dict[str, Any]:
     if not (folder / "config.json").exists():
         inner = folder / "model" / "config.json"
         hint = f"\nIs it a run? Then its model is in {inner.parent}." if inner.exists() else ""
-        raise InputError(f"{where} is no model: it has no config.json; there is: {_names_in(folder)}{hint}")
+        raise InputError(
+            f"{where} is not a model: it has no config.json; there is: {_names_in(folder)}{hint}"
+        )
     return _json_of(folder / "config.json", where)
 
 

@@ -24,7 +24,7 @@ def count_numbers(file: Path) -> int:
         end = 8 + length + max((entry["data_offsets"][1] for entry in tensors), default=0)
         count = sum(math.prod(entry["shape"]) for entry in tensors)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"is no safetensors file: {error}") from None
+        raise ValueError(f"is not a safetensors file: {error}") from None
     if end != size:
         raise ValueError(f"is {'cut short' if size < end else 'too long'}: {size} bytes, expected {end}")
     return count

@@ -67,7 +67,7 @@ def shape_of(model: ModelFiles) -> ModelShape | None:
         inner_width=_number(model, *INNER) or 4 * width,
         vocabulary=_number(model, "vocab_size"),
         is_gated=is_gated,
-        # transformers' own defaults: Llama and its kin have two tables
+        # transformers' defaults: Llama-like models do not tie the head to the embedding
         is_tied=bool(model.config.get("tie_word_embeddings", not is_gated)),
     )
 

@@ -44,7 +44,7 @@ class Criterion:
         """Check that evaluations measure the metric.
 
         Raises:
-            InputError: they don't measure it.
+            InputError: the evaluations don't measure the metric.
         """
         if self.key not in metrics:
             raise InputError(

@@ -52,7 +52,7 @@ class Keeper:
         """Check that validation measures the metric of `keep_best`.
 
         Raises:
-            InputError: validation does not measure it.
+            InputError: validation does not measure the metric.
         """
         if self._criterion is not None:
             self._criterion.check(metrics)

@@ -44,10 +44,12 @@ def refuse_strangers(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(f"{path} is no folder to write in: {error.strerror}. {ELSEWHERE}") from None
+        raise InputError(f"{path} is not a folder to write in: {error.strerror}. {ELSEWHERE}") from None
     others = sorted(name for name in names if not name.startswith(".") and name not in BEFORE)
     if others and "config.yaml" not in others:
-        raise InputError(f"{path} holds {others[0]!r} but no config.yaml: it is no run's folder. {ELSEWHERE}")
+        raise InputError(
+            f"{path} holds {others[0]!r} but no config.yaml, so it is not a run's folder. {ELSEWHERE}"
+        )
 
 
 def refuse_other_config(path: Path | str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -97,7 +99,7 @@ def expect_writable(path: Path) -> None:
     """Check like `make_writable`, but make nothing; test the nearest existing folder.
 
     Raises:
-        InputError: that folder can't be written.
+        InputError: the nearest existing folder can't be written.
     """
     there = next(place for place in (path, *path.parents) if place.exists())
     if not os.access(there, os.W_OK | os.X_OK):
@@ -108,7 +110,7 @@ def lock(path: Path) -> None:
     """Hold the folder until this process ends in any way.
 
     Raises:
-        InputError: another process holds it.
+        InputError: another process holds the folder.
     """
     if path in _locks:
         return

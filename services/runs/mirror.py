@@ -166,7 +166,7 @@ class Mirror:
         """Return the run's configuration, or the one in a folder within the mirror.
 
         Raises:
-            Broken: it is missing.
+            Broken: the configuration is missing.
             RunError: the mirror fails.
         """
         return self._read(f"{within}config.yaml")
@@ -241,7 +241,7 @@ class Mirror:
         """Copy a checkpoint into the run's folder, and the run's lines at that time if it is the newest.
 
         Raises:
-            Broken: it is incomplete or damaged.
+            Broken: the checkpoint is incomplete or damaged.
             RunError: the mirror fails.
         """
         with checkpoints.appearing_whole(folder.checkpoint(iteration)) as unfinished:
@@ -304,7 +304,7 @@ class Mirror:
         """Read a file of the mirror.
 
         Raises:
-            Broken: it is missing.
+            Broken: the file is missing.
             RunError: the mirror fails.
         """
         try:
@@ -354,9 +354,9 @@ def open_mirror(
         completed: adds newer options to the configuration in the mirror.
 
     Raises:
-        InputError: it can't be reached, holds a run with another configuration, or holds results and `resume`
-            is "never".
-        RunError: it can be listed, but reading the configuration fails.
+        InputError: the mirror can't be reached, holds a run with another configuration, or holds results and
+            `resume` is "never".
+        RunError: the mirror can be listed, but reading the configuration fails.
     """
     if url is None:
         return None

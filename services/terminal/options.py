@@ -31,7 +31,7 @@ def seeds_in(text: str) -> list[int]:
     """Return the numbers of `--seeds`.
 
     Raises:
-        InputError: the list is empty, or an entry is no whole number.
+        InputError: the list is empty, or an entry is not a whole number.
     """
     try:
         return [int(seed) for seed in names_in(text) or [""]]
@@ -51,6 +51,6 @@ def token_in(arguments: argparse.Namespace) -> str | None:
     """Return the token of the command line or of the environment, or None.
 
     Raises:
-        InputError: it is too short, or its file can't be read.
+        InputError: the token is too short, or its file can't be read.
     """
     return checked(arguments.token, "--token") if arguments.token else token_of()

@@ -255,7 +255,7 @@ def settle_manifest(folder: Path, settings: Mapping[str, Any], *, overwrite: boo
         raise InputError(
             f"output={folder} holds an annotation with other settings:\n"
             + "\n".join(lines)
-            + "\nGive output=OTHER; or overwrite=true, which makes different stages again and keeps the rest"
+            + "\nGive output=OTHER, or overwrite=true to repeat the stages whose settings differ"
         )
     anew = [*changed, *(["rewards"] if gets_rewards else [])]
     if anew:

@@ -115,7 +115,7 @@ def tools_of(value: Any, where: str) -> list[Any]:
     """Return the tools in a column, which may be a JSON text.
 
     Raises:
-        InputError: they are not a list.
+        InputError: the tools are not JSON, or not a list.
     """
     if is_blank(value):
         return []

@@ -115,7 +115,7 @@ def _scores(fields: Mapping[str, Any], where: str) -> dict[str, float]:
     if score in (None, ""):
         return {}
     try:
-        return {"p_valid_model": float(score)}  # a text in a CSV file
+        return {"p_valid_model": float(score)}  # CSV files give the number as text
     except (TypeError, ValueError):
         raise InputError(
             f"{where}: expected a number in column 'p_valid_model', got {score!r:.200}"

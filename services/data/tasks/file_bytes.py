@@ -100,7 +100,7 @@ def text_of(line: bytes, where: str) -> str:
     """Decode bytes.
 
     Raises:
-        InputError: they are not UTF-8; the message begins with `where`.
+        InputError: the bytes are not UTF-8; the message begins with `where`.
     """
     try:
         return line.decode("utf-8")

@@ -28,7 +28,7 @@ class ImdbSeq2Seq(DataSetTask):
     positive_ratio: float = Field(default=1.0, gt=0, le=1)  # share of train's positive reviews to use
 
     def of_row(self, split: Split, fields: Mapping[str, Any], where: str) -> list[Prompt]:
-        review, label = text_at(fields, "text", where), str(fields["label"])  # a text in a CSV file
+        review, label = text_at(fields, "text", where), str(fields["label"])  # CSV files give text
         if label not in ("0", "1"):
             raise InputError(f"{where}: expected 0 (negative) or 1 (positive) in column 'label', got {label}")
         if split == "train" and label == "0":

@@ -74,7 +74,7 @@ class ResponseTokens:
         Args:
             what: words of the error message after "3 of 20".
 
-            Raises:
+        Raises:
             InputError: some prompts leave no room; the message counts them.
         """
         lengths = [len(self.of_prompt(prompt)) for prompt in prompts]

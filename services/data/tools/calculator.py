@@ -48,5 +48,5 @@ def _power(base: Any, power: Any) -> Any:
     if abs(power) > 64 or abs(base) ** abs(power) > MOST:
         raise ValueError(f"{base} ** {power} is too large")
     if base < 0 and power != int(power):
-        raise ValueError(f"{base} ** {power} is no real number")
+        raise ValueError(f"{base} ** {power} is not a real number")
     return base**power

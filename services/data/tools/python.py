@@ -37,7 +37,6 @@ class Python:
 
     Raises:
         InputError: this machine can't confine a program.
-        InputError: this machine can't confine a program.
     """
 
     def __init__(self, seconds: float = 1.5, memory_gib: float = 1.0) -> None:

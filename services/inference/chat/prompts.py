@@ -117,7 +117,9 @@ class Utterances:
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         if (mark := self._talk.eou_token) in messages[-1]["content"]:
-            raise InputError(f"{mark} is what this model's utterances end with: leave it out")
+            raise InputError(
+                f"the message contains {mark}, which ends each utterance of this model; leave it out"
+            )
         utterances = [message["content"].strip() for message in messages]
         return list(self._to_tokens.of_text(self._talk.prompt_of(utterances)))
 

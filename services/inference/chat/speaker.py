@@ -23,7 +23,7 @@ class Answer:
 
 
 class Speaker:
-    """Model that answers with `sampling`; of its generation settings, it uses only end tokens."""
+    """Model that answers with `sampling`; it ignores its own generation settings, except the end tokens."""
 
     def __init__(self, model: RunModel, tokenizer: Any, sampling: Sampling, seed: int | None) -> None:
         import torch

@@ -22,7 +22,7 @@ def output_file(
     """Return the file for the result, or None.
 
     Args:
-        overrides: of the run's configuration. Without any, the result always goes to the run's own file.
+        overrides: changes of the run's configuration. Without any, the result goes to the run's own file.
 
     Raises:
         InputError: the file can't be written, or holds a result that these overrides don't give.

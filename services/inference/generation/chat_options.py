@@ -32,7 +32,7 @@ def with_chosen_chat(model: RunModel, arguments: argparse.Namespace) -> RunModel
     Other options keep the model's values. An empty system message means none.
 
     Raises:
-        InputError: options are no JSON object, or lack a template.
+        InputError: options are not a JSON object, or lack a template.
     """
     template, system, options = arguments.template, arguments.system, _json_options(arguments)
     if template is None and system is None and options is None:

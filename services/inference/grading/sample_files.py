@@ -61,7 +61,7 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{path}, line {line}: is no UTF-8 (byte 0x{content[error.start]:02x}). If it is Latin-1, "
+            f"{path}, line {line}: is not UTF-8 (byte 0x{content[error.start]:02x}). If it is Latin-1, "
             f"`iconv -f latin1 -t utf-8 {path.name}` converts it"
         ) from None
 

@@ -79,4 +79,4 @@ def _insert(tree: dict[str, Any], keys: Sequence[str], text: str, override: str)
     try:
         tree[keys[-1]] = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise InputError(f"{override}: the value is no YAML") from None
+        raise InputError(f"{override}: the value is not YAML") from None

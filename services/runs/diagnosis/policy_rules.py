@@ -64,7 +64,8 @@ class EntropyCollapses(Rule):
         "at 0.05 nats a token, 20 tokens have 1 nat together: most samples of a prompt begin alike, "
         "and hardly anything new is tried"
     )
-    fall: ClassVar[float] = 0.2  # only a fall to this share of the first entropy counts; some begin certain
+    # Entropy must fall to this share of its first value, because some policies start with low entropy.
+    fall: ClassVar[float] = 0.2
 
     def find(self, seen: History) -> Evidence | None:
         early, late = seen.first(ENTROPY), seen.late(ENTROPY)

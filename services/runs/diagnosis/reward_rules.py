@@ -193,7 +193,7 @@ def _minds_size(seen: History) -> bool:
     return bool("algorithm.value_coef" in settings or penalises)
 
 
-NEAR, NEAR_IN_EQUAL_GROUPS = 0.02, 0.1  # shares of the span of all rewards
+NEAR, NEAR_IN_EQUAL_GROUPS = 0.02, 0.1  # distances from the highest reward, as shares of all rewards' range
 MOST_EQUAL = 0.8  # share of groups
 
 

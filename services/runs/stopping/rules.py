@@ -114,7 +114,7 @@ class Plateau:
         unit = "evaluation" if self.metric.startswith(SPLIT) else "iteration"
         numbers = f"{seen.count} {unit}{'s' * (seen.count > 1)}"
         if seen.best is None:
-            return f"{self.metric} is no finite number for {numbers}"
+            return f"{self.metric} is not a finite number for {numbers}"
         return (
             f"{self.metric} was best after iteration {seen.best_at} ({seen.best:.4g}), "
             f"and no better for {numbers}"
@@ -200,7 +200,7 @@ def check_evaluated(texts: tuple[str, ...], evaluate_every: int | str) -> None:
     """Reject rules over evaluations if no evaluation comes between the first iteration and the last.
 
     Raises:
-        ValueError: there are these rules.
+        ValueError: a rule reads evaluations, but `evaluate_every` is not a number of iterations.
     """
     for rule in map(parse, texts):
         reads_them = not isinstance(rule, Diagnosed) and rule.metric.startswith(SPLIT)

@@ -28,7 +28,7 @@ class NotifySettings(Settings):
 
     url: str | None = None  # gets a POST when the run ends, even by a rule or an error; None: no notice
     timeout_s: float = Field(default=10.0, gt=0)  # deadline of one attempt, in seconds
-    attempts: int = Field(default=3, ge=1)  # tries to send a notice, before the run warns
+    attempts: int = Field(default=3, ge=1)  # number of attempts to send a notice; then the run warns
 
     @field_validator("url")
     @classmethod

@@ -203,7 +203,10 @@ class Annotation:
         if settings.value is None:
             return []
         if settings.split == "validation":
-            raise InputError("value=true learns from the validation prompts: expected split=train or test")
+            raise InputError(
+                "value=true learns from the validation prompts, so they can't be annotated, too; expected "
+                "split=train or test"
+            )
         if settings.task is not None:
             return list(settings.task.prompts("validation"))
         return distinct_prompts(read_responses(settings.data, None, "validation").rows)

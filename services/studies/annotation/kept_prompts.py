@@ -36,8 +36,8 @@ def keep(settings: PassRateSettings, parts: Parts, note: Callable[[str], None]) 
     folder = Path(settings.output)
     if len(rates) == dropped.total():
         raise InputError(
-            f"no prompt of {len(rates)} is left: {why}. The answers are kept in {folder}; expected other "
-            "limits, such as lowest=0, highest=1 or pass_at=0.5, which the same command applies to them"
+            f"all {len(rates)} prompts were dropped: {why}. {folder} keeps the answers. Repeat the command "
+            "with other limits, such as lowest=0, highest=1 or pass_at=0.5"
         )
     for split in HELD_OUT:
         _write_rows(folder / f"{split}.jsonl", rows_of(settings.task, split))

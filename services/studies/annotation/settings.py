@@ -123,7 +123,8 @@ class AnnotateSettings(Settings):
             raise ValueError("expected reward=… to score with, or reference=MODEL; got neither")
         if self.value is not None and not (self.reward and self.reference):
             raise ValueError(
-                "value=true learns what the reference earns: expected reward=… and reference=MODEL with it"
+                "value=true learns the rewards of the reference model's answers, so it needs reward=… and "
+                "reference=MODEL"
             )
         if self.retry_failed and not self.reward:
             raise ValueError("retry_failed=true scores rows again: expected reward=… with it, got none")

@@ -201,7 +201,7 @@ def _scoped(benchmark: Benchmark, text: str) -> tuple[str | None, str]:
     known = {*tasks, *algorithms, *(f"{task}_{algorithm}" for task in tasks for algorithm in algorithms)}
     if whose is not None and whose not in known:
         raise InputError(
-            f"{text}: {whose} is no task, algorithm or experiment of the benchmark"
+            f"{text}: {whose} is not a task, algorithm or experiment of the benchmark"
             f"{did_you_mean(whose, known)}"
         )
     key = parse(override).key_or_group

@@ -14,7 +14,8 @@ from services.runs.nearby import runs_near
 from services.runs.report.evaluated import measure_names
 from services.runs.report.run_page import merged
 
-# Settings that make no group of its own. A run that goes on longer is another run here.
+# Settings that do not separate groups. A different length does separate groups here, although a resumed run
+# may change it.
 IGNORED = ("seed", *(key for key in MAY_CHANGE if key not in ("iterations", "data.num_epochs")))
 SEED_AT_THE_END = re.compile(r"[-_. ]*(seed\d*)?[-_. ]*$")
 FEWEST = 2

@@ -149,12 +149,13 @@ def _named(answer: _Answer, key: Key, columns: Sequence[str]) -> list[str]:
             row = key[row.get("page", ""), row["item"]]
         except KeyError:
             raise InputError(
-                f"{answer.where}: item {row['item']} of page {row.get('page', '')!r} is in no key; "
-                "give every page's own with --key"
+                f"{answer.where}: no key lists item {row['item']} of page {row.get('page', '')!r}. "
+                "Give each page's key.csv with --key"
             ) from None
         if not all(column in row for column in columns):
             raise InputError(
-                f"{answer.where}: the key lacks {' and '.join(columns)}: it is of the other kind"
+                f"{answer.where}: the key lacks {' and '.join(columns)}, so it is for the other kind of page "
+                "(ratings or pairs)"
             )
     return [text_of(row[column]) for column in columns]
 

@@ -116,7 +116,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file, at least one.
 
     Raises:
-        InputError: the file can't be read, is no UTF-8, has no rows, or has a row with more or fewer values
+        InputError: the file can't be read, is not UTF-8, has no rows, or has a row with more or fewer values
             than columns.
     """
     try:
@@ -124,13 +124,13 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is no UTF-8 (byte {error.start}); save it as CSV UTF-8") from None
+        raise InputError(f"{path}: is not UTF-8 (byte {error.start}); save it as CSV UTF-8") from None
     reader = csv.DictReader(io.StringIO(content, newline=""))
     csv.field_size_limit(10_000_000)  # an article in one cell
     try:
         rows = list(reader)
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: is no CSV: {error}") from None
+        raise InputError(f"{path}, line {reader.line_num}: is not CSV: {error}") from None
     if not rows:
         raise InputError(f"{path}: has no rows; expected a line of columns and a line for each row")
     for number, row in enumerate(rows, start=2):
@@ -159,12 +159,12 @@ def _csv_texts(path: Path) -> list[Text]:
     rows = read_csv(path)
     hint = ""
     if path.suffix == ".json":
-        hint = "What a run has written is given with a name: ALGORITHM=FILE.json"
+        hint = "Give a run's predictions with the algorithm's name: ALGORITHM=FILE.json"
     need_columns(rows[0], LIKERT_COLUMNS, path, hint)
     texts = [Text(row["prompt"], row["machine_completion"], row["algorithm"].strip()) for row in rows]
     for number, text in enumerate(texts, start=2):
         if not text.algorithm:
-            raise InputError(f"{path}, row {number}: algorithm is empty; expected who wrote it")
+            raise InputError(f"{path}, row {number}: algorithm is empty; expected the text's author")
     return texts
 
 
@@ -193,7 +193,7 @@ def _run_texts(source: str) -> list[Text]:
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from None
     except ValueError as error:
-        raise InputError(f"{path}: is no JSON: {error}") from None
+        raise InputError(f"{path}: is not JSON: {error}") from None
     rows = rows.get("predictions") if isinstance(rows, dict) else rows
     keys = ("prompt_text", "generated_text")
     if not isinstance(rows, list) or not rows:

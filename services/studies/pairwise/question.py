@@ -68,11 +68,11 @@ def question(criteria: Sequence[str], template_file: str | None) -> Question:
     """Build the question from the criteria, and from the user's template if there is one.
 
     Raises:
-        InputError: a criterion is no word, the file can't be read, or lacks a place.
+        InputError: a criterion is not a word, the file can't be read, or lacks a place.
     """
     for criterion in criteria:
         if not re.fullmatch(r"\w[\w -]*", criterion):
-            raise InputError(f"--criteria: {criterion!r} is no word such as helpful")
+            raise InputError(f"--criteria: {criterion!r} is not a word such as helpful")
     if not criteria or len(set(criteria)) < len(criteria):
         raise InputError(f"--criteria {','.join(criteria)}: expected different words, such as helpful,safe")
     if template_file is None:

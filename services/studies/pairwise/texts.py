@@ -114,7 +114,7 @@ def _rows_of(path: Path) -> Any:
             return [json.loads(line) for line in text.split("\n") if line.strip()]
         content = json.loads(text)
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: is no JSON: {error}; {EXPECTED}") from None
+        raise InputError(f"{path}: is not JSON: {error}; {EXPECTED}") from None
     return content.get("predictions") if isinstance(content, dict) else content
 
 

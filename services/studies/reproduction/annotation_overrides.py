@@ -27,8 +27,8 @@ def for_annotation(overrides: Sequence[str], *, values: bool) -> list[str]:
         key, _, value = text.lstrip("+").partition("=")
         if _is_in(key, REFUSED):
             raise InputError(
-                f"{text}: these rows learn from data that are annotated first, and the annotation can't take "
-                f"{key}; expected no such setting"
+                f"{text}: these rows learn from annotated data, and the annotation can't take {key}. "
+                "Leave it out"
             )
         if _is_in(key, SHARED):
             translated.append(text)

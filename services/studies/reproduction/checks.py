@@ -47,6 +47,6 @@ def _check_settings(step: Step) -> None:
     there = comparable(folder.config(), config, settings.model, settings.environment)
     for key, old, new in claim.config_differences(there, config)[:1]:
         raise InputError(
-            f"{folder.path} holds a run with other settings ({key}: there {old}, asked for {new}). "
-            "Type the same options as then, or choose another --out"
+            f"{folder.path} holds a run with other settings ({key}: {old} in the folder, {new} now). "
+            "Type that run's options, or choose another --out"
         )

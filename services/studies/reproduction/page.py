@@ -28,7 +28,7 @@ from services.terminal.templates import templates_in
 
 NAME = "reproduction"
 IS_SMALL = (
-    "These numbers are no reproduction: --small trains tiny untrained stand-ins for minutes, to try every "
+    "These numbers are not a reproduction. --small trains tiny untrained stand-ins for minutes, to try every "
     "column, metric and table."
 )
 EXACT = (

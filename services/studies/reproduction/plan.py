@@ -97,7 +97,7 @@ def plan(recipe: Recipe, options: Asked, places: Places) -> list[Step]:
     """
     for name in options.rows:
         if name not in recipe.rows:
-            raise InputError(f"--rows: {name} is no row of {recipe.name}{did_you_mean(name, recipe.rows)}")
+            raise InputError(f"--rows: {name} is not a row of {recipe.name}{did_you_mean(name, recipe.rows)}")
     wanted = _with_needed(recipe, options.rows or list(recipe.rows))
     steps: list[Step] = []
     for seed in options.seeds:

@@ -22,9 +22,7 @@ class Measure(Settings):
     factor: float = 1.0  # converts our scale to the published one
     better: Literal["up", "down", "neither"] = "up"
     split: Literal["val", "test"] = "test"
-    sought: bool = (
-        False  # the rows' values were looked for in the source; a cell without one says "not found"
-    )
+    sought: bool = False  # published values were searched for; then an empty cell says "not found"
     note: str = ""
 
 
@@ -40,7 +38,7 @@ class Row(Settings):
     start: str | None = None  # the row whose model this run begins with, of the same seed
     online: bool = False  # it learns from its own texts, in a recipe whose others learn from annotated data
     ours: bool = False  # nobody has published such a row
-    sought: bool = True  # published values were looked for, as each measure says; False: not for this row
+    sought: bool = True  # published values were searched for, as each measure says; False: not for this row
     note: str = ""
 
 
@@ -51,7 +49,7 @@ class Model(Settings):
     on_hub: bool = True
     kind: Literal["causal", "seq2seq", "classifier"] = "causal"  # kind of its stand-in
     labels: int = 2  # number of labels of a classifier's stand-in
-    sha256: Mapping[str, str] = Field(default_factory=dict)  # digests of its files, where they are known
+    sha256: Mapping[str, str] = Field(default_factory=dict)  # digests of its files, if they are known
 
 
 class Data(Settings):
@@ -61,8 +59,8 @@ class Data(Settings):
     on_hub: bool = True
     key: str = "task.data_files"
     file: str = ""  # file in the folder; empty: the folder itself
-    otherwise: Strings = ()  # overrides where no folder is given
-    like: str = ""  # the stand-in's rows, where they are another data set's
+    otherwise: Strings = ()  # overrides if no folder is given
+    like: str = ""  # the stand-in's rows, if they are another data set's
     sha256: Mapping[str, str] = Field(default_factory=dict)
 
 
@@ -81,7 +79,7 @@ class Annotation(Settings):
     @model_validator(mode="after")
     def _one_reference(self) -> Self:
         if (self.model is None) == (self.row is None):
-            raise ValueError("expected model or row: one of them")
+            raise ValueError("expected either model or row")
         return self
 
 
@@ -112,12 +110,12 @@ class Recipe(Settings):
         seen = set[str]()
         for name, row in self.rows.items():
             if (row.before is None) == (row.experiment is None and not row.set):
-                raise ValueError(f"rows.{name}: expected settings, or before=ROW: one of them")
+                raise ValueError(f"rows.{name}: expected either settings or before=ROW")
             for other in filter(None, (row.start,)):
                 if other not in seen:
-                    raise ValueError(f"rows.{name}: start={other} is no row above it")
+                    raise ValueError(f"rows.{name}: start={other} is not a row above it")
             if row.before is not None and row.before not in self.rows:
-                raise ValueError(f"rows.{name}: before={row.before} is no row")
+                raise ValueError(f"rows.{name}: before={row.before} is not a row")
             seen.add(name)
         unexplained = [
             name for name, measure in self.measures.items() if measure.key is None and not measure.note

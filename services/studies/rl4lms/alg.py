@@ -13,8 +13,8 @@ from services.studies.rl4lms.findings import Findings
 from services.studies.rl4lms.policy import optimizer, policy_id
 from services.studies.rl4lms.reading import Section
 
-# Arguments that keep their meaning: name, type, option here. RL4LMs' defaults are those of our classes,
-# except for `AS_THERE` and `DEFAULTS`.
+# Arguments that keep their meaning: name, type and Whetstone's option. RL4LMs' defaults are those of our
+# classes, except for `AS_THERE` and `DEFAULTS`.
 ACTOR_CRITIC = (
     ("learning_rate", "number", "learning_rate"),
     ("gamma", "number", "gamma"),
@@ -50,7 +50,7 @@ KEPT: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 }
 NUM_STEPS = {"ppo": 2048, "nlpo": 2048, "a2c": 5, "trpo": 2048}  # default of n_steps
 BATCH_SIZE = {"ppo": 64, "nlpo": 64, "trpo": 128}  # A2C takes one batch
-FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # RL4LMs computes in nothing else
+FLOAT32 = {"learner.autocast": "none", "rollout.dtype": "float32"}  # RL4LMs computes only in float32
 DECAYS = "algorithm.optimizer.decays"
 AS_THERE = {
     "model.value_trunk": "separate",
@@ -98,7 +98,7 @@ def alg(section: Section, env: Env, *, compat: bool) -> tuple[RL, Findings]:
     cut = read_side(arguments, "prompt_truncation_side")
     for option, value in AS_THERE.items():
         findings.put(
-            option, value, "always", "a model for values, norms decay, rewards as they are, all in float32"
+            option, value, "always", "RL4LMs: separate value model, decay of norms, raw rewards, float32"
         )
     if compat:
         _as_rl4lms(name, drawn, findings)
@@ -128,16 +128,19 @@ def _numbers(arguments: Section, name: str, env: Env, max_tokens: int, findings:
         source_value = arguments.says("use_rms_prop", True)
         findings.put("algorithm.optimizer.name", kind, arguments.key("use_rms_prop"), source_value)
     if name == "trpo" and (share := arguments.integer("sub_sampling_factor", None)) is not None:
-        findings.leave(arguments.key("sub_sampling_factor"), share, "all of the batch counts")
+        findings.leave(arguments.key("sub_sampling_factor"), share, "Whetstone uses the whole batch")
     _seed_and_device(arguments, findings)
-    findings.leave_all(arguments, WITHOUT_EFFECT, "means nothing for texts")
+    findings.leave_all(arguments, WITHOUT_EFFECT, "has no meaning for texts")
     arguments.finish()
 
 
 def _seed_and_device(arguments: Section, findings: Findings) -> None:
     if (seed := arguments.integer("seed", None)) is not None:
         findings.put("seed", seed, arguments.key("seed"))
-        findings.warn(f"{arguments.key('seed')}: RL4LMs draws prompts without it; here everything follows it")
+        findings.warn(
+            f"{arguments.key('seed')}: RL4LMs ignores the seed when it draws prompts. In Whetstone the seed "
+            "decides everything"
+        )
     if (device := arguments.text("device", None)) is not None:
         kind = device.partition(":")[0]
         here = kind if kind in ("cpu", "cuda") else "auto"
@@ -145,16 +148,17 @@ def _seed_and_device(arguments: Section, findings: Findings) -> None:
 
 
 def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, findings: Findings) -> None:
-    """Convert an iteration's tokens to whole sequences, rounded up; minibatches count tokens here, too."""
+    """Convert an iteration's tokens to whole sequences, rounded up; minibatches still count tokens."""
     steps = arguments.integer("n_steps", NUM_STEPS[name], least=1)
     tokens = steps * env.num_envs
     prompts = math.ceil(tokens / max_tokens)
     source = f"env.n_envs × {arguments.key('n_steps')}"
     source_value = f"{env.said_envs} × {arguments.says('n_steps', NUM_STEPS[name])} tokens"
     findings.put("rollout.prompts_per_iteration", prompts, source, source_value)
+    texts = "1 whole text" if prompts == 1 else f"{prompts} whole texts"
     findings.warn(
-        f"env.n_envs × n_steps: {env.num_envs} × {steps} = {tokens} tokens an iteration are {prompts} "
-        f"whole texts of {max_tokens} tokens here; RL4LMs throws away what is written beyond them"
+        f"env.n_envs × n_steps: {env.num_envs} × {steps} = {tokens} tokens an iteration. Whetstone writes "
+        f"{texts} of {max_tokens} tokens; RL4LMs discards tokens beyond {tokens}"
     )
     if name not in BATCH_SIZE:
         return
@@ -162,8 +166,8 @@ def _sizes(arguments: Section, name: str, env: Env, max_tokens: int, findings: F
     source_value = f"{arguments.says('batch_size', BATCH_SIZE[name])} tokens"
     findings.put("algorithm.minibatch_tokens", batch, arguments.key("batch_size"), source_value)
     findings.warn(
-        f"{arguments.key('batch_size')} counts single tokens there, {batch} of them; a minibatch here has as "
-        "many whole texts as it takes to have so many; an epoch is a pass over all of them in both"
+        f"{arguments.key('batch_size')} is {batch} tokens. RL4LMs' minibatch has exactly so many; "
+        "Whetstone's has whole texts with at least so many. In both systems an epoch covers all tokens"
     )
 
 
@@ -175,19 +179,19 @@ def _kl(section: Section, findings: Findings) -> None:
     if target is not None and (target == 0 or coefficient == 0):
         findings.leave(section.key("target_kl"), target, "no target")
         why = (
-            "divides by zero in RL4LMs"
+            f"divides by zero in RL4LMs. Whetstone keeps coeff: {coefficient:g} without a target"
             if target == 0
-            else f"changes nothing, for coeff: {coefficient:g} stays 0"
+            else "has no effect, because the coefficient stays 0"
         )
-        findings.warn(f"{section.key('target_kl')}: {target} {why}: the coefficient stays as it is")
+        findings.warn(f"{section.key('target_kl')}: {target} {why}")
     elif target is not None:
         findings.put("algorithm.kl.target", float(target), section.key("target_kl"))
         text = (
-            f"{section.key('target_kl')}: {target:g} is nats per token, not per text, and so it is here; the "
+            f"{section.key('target_kl')}: {target:g} is nats per token, not per text, in RL4LMs and in "
+            "Whetstone. The coefficient changes by at most 2 % an iteration"
         )
-        text += "coefficient moves by at most 2 % an iteration"
         if target >= 1:
-            text += ". A policy is hardly ever so far away: the coefficient will only fall"
+            text += ". A policy hardly ever moves so far, so the coefficient will only fall"
         findings.warn(text)
     if section.flag("norm_reward", False):
         findings.put("algorithm.normalize_rewards", True, section.key("norm_reward"))

@@ -15,7 +15,7 @@ from services.studies.rl4lms.reading import REQUIRED, Section
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Pool: its task here, its arguments with RL4LMs' defaults, and the rough size of its train split."""
+    """Pool: its task in Whetstone, its arguments with RL4LMs' defaults, and its train split's rough size."""
 
     task: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -65,8 +65,8 @@ def datapool(section: Section) -> tuple[Pool, Findings]:
     findings.put("task.name", pool.task, section.key("id"), name)
     if name == "imdb" and "seed" not in arguments:
         findings.warn(
-            f"{arguments.key('seed')} is not given, without which RL4LMs' imdb fails at its start (its own "
-            f"imdb/gpt2_a2c does): task.seed={IMDB_SEED}"
+            f"{arguments.key('seed')} is missing, and RL4LMs' imdb fails at its start without it (as RL4LMs' "
+            f"own imdb_text_continuation/gpt2_a2c does). Whetstone sets task.seed={IMDB_SEED}"
         )
     for key, default in pool.arguments.items():
         value = arguments.take(key, IMDB_SEED if key == "seed" else default)
@@ -91,11 +91,12 @@ def _default_here(task: str, option: str) -> Any:
 def _warn(name: str, findings: Findings) -> None:
     if name == "commongen":
         findings.warn(
-            "datapool.id: commongen: RL4LMs compares with the one target of each row, and so does "
-            "task.references=target; task.references=all compares with every sentence of the words"
+            "datapool.id: commongen: RL4LMs compares a text with the one target of its row. The experiment "
+            "does the same (task.references=target); task.references=all compares with every sentence of the "
+            "words"
         )
     if name == "daily_dialog":
         findings.warn(
-            "datapool.id: daily_dialog: <EOU> is plain text there, which nothing stops at: neither does "
-            "it here, unless rollout.stop=['<EOU>']"
+            "datapool.id: daily_dialog: in RL4LMs <EOU> is plain text, and no answer stops at it. The "
+            "experiment does the same; rollout.stop=['<EOU>'] ends an answer at <EOU>"
         )

@@ -71,22 +71,23 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
     section.finish()
     if beams > 1 and sampled:
         findings.warn(
-            f"{section.key('num_beams')}: {beams} beams and do_sample: True draw from beams, which there "
-            f"is not here (and RL4LMs scores them wrongly): plain beam search with {beams} beams"
+            f"{section.key('num_beams')}: {beams} beams with do_sample: True mean sampling from beams. "
+            "Whetstone has no such sampling, and RL4LMs scores such texts wrongly. Whetstone uses plain "
+            f"beam search with {beams} beams"
         )
     if beams > 1:
         weight = 1.0 if penalty is None else float(penalty)
         beamed = Decoding(max_tokens, min_tokens, 0.0, num_beams=beams, length_penalty=weight)
         return replace(beamed, repetition_penalty=repetition), findings
     if penalty is not None:
-        findings.leave(section.key("length_penalty"), penalty, "weighs beams, and there is one")
+        findings.leave(section.key("length_penalty"), penalty, "has no effect with one beam")
     if not sampled:
         return Decoding(max_tokens, min_tokens, 0.0, repetition_penalty=repetition), findings
     if top_k is None:
         top_k = HIDDEN_TOP_K
         findings.warn(
-            f"{section.key('top_k')} is not given, and Hugging Face then samples from the {HIDDEN_TOP_K} "
-            f"likeliest tokens: top_k={HIDDEN_TOP_K} stands in the experiment; 0 is the whole vocabulary"
+            f"{section.key('top_k')} is missing, so Hugging Face samples from the {HIDDEN_TOP_K} likeliest "
+            f"tokens. The experiment has top_k={HIDDEN_TOP_K}; 0 means the whole vocabulary"
         )
     drawn = Decoding(
         max_tokens,
@@ -102,14 +103,13 @@ def decoding(section: Section, frame: Frame) -> tuple[Decoding, Findings]:
 def rollouts(drawn: Decoding, section: Section, findings: Findings) -> Decoding:
     """Put the decoding of rollouts into the findings; rollouts are always sampled."""
     if drawn.temperature == 0:
-        what = (
-            "beam search, with which RL4LMs' NLPO never ends"
+        theirs = (
+            f"RL4LMs' rollouts use {drawn.num_beams} beams, with which its NLPO never ends"
             if drawn.num_beams > 1
-            else "greedy decoding, which"
+            else "do_sample is not True, so RL4LMs' rollouts use greedy decoding and fail"
         )
         findings.warn(
-            f"{section.where}: rollouts by {what}{'' if drawn.num_beams > 1 else ' fails in RL4LMs'} "
-            "(do_sample is not True): sampled here from the whole distribution"
+            f"{section.where}: {theirs}. Whetstone's rollouts sample from the whole distribution instead"
         )
         drawn = Decoding(drawn.max_tokens, drawn.min_tokens, repetition_penalty=drawn.repetition_penalty)
     for key in NAMES:
@@ -138,7 +138,7 @@ def evaluations(drawn: Decoding, rollout: Decoding, section: Section, findings: 
 
 
 def _key_and_value(section: Section, drawn: str) -> tuple[str, str]:
-    """Return the file's key for a setting, and its value there."""
+    """Return the file's key for a setting, and the file's value."""
     name = NAMES[drawn]
     if drawn == "max_tokens" and name not in section and "max_length" in section:
         name = "max_length"
@@ -159,7 +159,7 @@ def _max_tokens(section: Section, frame: Frame, findings: Findings) -> int:
         if new_tokens > room:
             findings.warn(
                 f"{section.key('max_new_tokens')}: {new_tokens} exceeds env.args.max_episode_length={room}, "
-                f"at which RL4LMs ends a text: {room}"
+                f"where RL4LMs ends a text. Whetstone takes {room}"
             )
         return int(min(new_tokens, room))
     limit = total or HIDDEN_MAX_LENGTH
@@ -168,11 +168,12 @@ def _max_tokens(section: Section, frame: Frame, findings: Findings) -> int:
     if total is not None:
         return int(min(written, room))
     used = written if frame.compat or frame.episode_tokens is None else frame.episode_tokens
+    included = "the start token" if frame.seq2seq else "the prompt"
     findings.warn(
-        f"{section.key('max_new_tokens')} is not given, and Hugging Face then ends at {HIDDEN_MAX_LENGTH} "
-        f"tokens in all: RL4LMs writes {written} at most, and a text cut there gets no reward at all. Here "
-        f"max_tokens={used}"
-        + ("" if used == written else f", the episode's length; --compat takes {written}")
+        f"{section.key('max_new_tokens')} is missing, so Hugging Face stops at {HIDDEN_MAX_LENGTH} tokens, "
+        f"including {included}. RL4LMs then writes at most {written}, and gives a cut text no reward. "
+        f"Whetstone sets max_tokens={used}"
+        + ("" if used == written else f", the episode's length; --compat sets {written}")
     )
     return int(used)
 
@@ -182,7 +183,7 @@ def _note_the_rest(section: Section, findings: Findings) -> None:
         value = section.take(key, None)
         if value is None:
             continue
-        findings.leave(section.key(key), value, "no counterpart" if value != neutral else "changes nothing")
+        findings.leave(section.key(key), value, "no such option" if value != neutral else "has no effect")
         if value != neutral:
-            findings.warn(f"{section.key(key)}: {value}: Whetstone has no such option, so texts will differ")
-    findings.leave_all(section, WITHOUT_EFFECT, "the model's own")
+            findings.warn(f"{section.key(key)}={value}: Whetstone has no such option, so texts will differ")
+    findings.leave_all(section, WITHOUT_EFFECT, "taken from the model")

@@ -48,10 +48,10 @@ def tokenizer(section: Section, model: str) -> tuple[Tokenizer, Findings]:
     if name != model:
         findings.put("model.tokenizer", name, section.key("model_name"))
     else:
-        findings.leave(section.key("model_name"), name, "the model's own")
+        findings.leave(section.key("model_name"), name, "taken from the model")
     padding = section.text("padding_side", "left")
     if "padding_side" in section:
-        findings.leave(section.key("padding_side"), padding, "nothing is padded where texts are written")
+        findings.leave(section.key("padding_side"), padding, "Whetstone writes texts without padding")
     cut = read_side(section, "truncation_side")
     as_eos = section.flag("pad_token_as_eos_token", True)
     source_value = section.says("pad_token_as_eos_token", True)
@@ -60,8 +60,8 @@ def tokenizer(section: Section, model: str) -> tuple[Tokenizer, Findings]:
     )
     if as_eos:
         findings.warn(
-            "tokenizer.pad_token_as_eos_token: with RL4LMs' supervised training of causal models the end "
-            "of a text is padding, and is never learned; here padding and end are kept apart"
+            "tokenizer.pad_token_as_eos_token: in RL4LMs' supervised training of causal models the end token "
+            "is also the padding, so the model never learns it. Whetstone keeps end and padding apart"
         )
     longest = section.integer("max_length", None, least=1)
     section.finish()
@@ -74,7 +74,7 @@ def env(section: Section) -> tuple[Env, Findings]:
     arguments = section.part("args", {})
     for key in ("max_prompt_length", "max_episode_length"):
         if key not in arguments:
-            findings.warn(f"{arguments.key(key)} is not given; RL4LMs' trainer fails without it")
+            findings.warn(f"{arguments.key(key)} is missing, and RL4LMs' trainer fails without it")
     prompt = arguments.integer("max_prompt_length", None, least=1)
     if prompt is not None:
         findings.put("rollout.max_prompt_tokens", prompt, arguments.key("max_prompt_length"))
@@ -84,13 +84,13 @@ def env(section: Section) -> tuple[Env, Findings]:
         said_end = arguments.says("terminate_on_eos", False)
         findings.put("rollout.ignore_eos", True, arguments.key("terminate_on_eos"), said_end)
         findings.warn(
-            f"{arguments.key('terminate_on_eos')} is not true: RL4LMs' texts go on behind their end, with "
-            "padding. So do these, with what the model writes; rollout.ignore_eos=false ends them there"
+            f"{arguments.key('terminate_on_eos')} is not true, so RL4LMs pads texts after their end. In "
+            "Whetstone the model continues to write; rollout.ignore_eos=false ends a text at its end token"
         )
     elif "terminate_on_eos" in arguments:
-        findings.leave(arguments.key("terminate_on_eos"), True, "always so")
+        findings.leave(arguments.key("terminate_on_eos"), True, "Whetstone's default")
     if (start := arguments.integer("context_start_token", None)) is not None:
-        findings.leave(arguments.key("context_start_token"), start, "the model's own")
+        findings.leave(arguments.key("context_start_token"), start, "taken from the model")
     cut = read_side(arguments, "prompt_truncation_side")
     arguments.finish()
     section.finish()
@@ -104,8 +104,8 @@ def _priorities(arguments: Section, findings: Findings) -> None:
     findings.put("rollout.priority_scale", float(scale), arguments.key("priority_scale"))
     if scale:
         findings.warn(
-            f"{arguments.key('priority_scale')}: {scale:g} does nothing in RL4LMs, whose datapools give "
-            "every prompt the same weight; here it holds for tasks whose prompts have weights"
+            f"{arguments.key('priority_scale')}: {scale:g} does nothing in RL4LMs, because its datapools "
+            "give every prompt the same weight. Whetstone uses it for tasks whose prompts have weights"
         )
 
 
@@ -127,8 +127,8 @@ def cut_prompts(train: CutSide, held_out: CutSide) -> Findings:
     keys, source_value = f"{train.key}, {held_out.key}", f"{train.source_value}, {held_out.source_value}"
     findings.put("task.truncation_side", sides, keys, source_value)
     findings.warn(
-        f"{train.key}: {train.side}, {held_out.key}: {held_out.side}: RL4LMs trains on one end of a long "
-        "prompt and evaluates on the other; so does this experiment, "
-        f"task.truncation_side={train.side} makes them one"
+        f"{train.key} is {train.side} and {held_out.key} is {held_out.side}, so RL4LMs trains on one end of "
+        "a long prompt and evaluates on the other. The experiment does the same; "
+        f"task.truncation_side={train.side} uses one side for both"
     )
     return findings

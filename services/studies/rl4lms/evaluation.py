@@ -22,8 +22,8 @@ from services.studies.rl4lms.reward import (
 
 SAVE_EVERY = 20  # the default
 CIDER_WORDS = (
-    "cider: RL4LMs counts spaCy's tokens, letter case and punctuation included; cider here counts the COCO "
-    "evaluation's words, and its values are not those of RL4LMs' papers (cider_rl4lms_compat's are)"
+    "cider: RL4LMs counts spaCy's tokens, letter case and punctuation included. Whetstone's cider counts the "
+    "COCO evaluation's words. cider_rl4lms_compat gives the values of RL4LMs' papers"
 )
 LARGEST_STRIDE = 512  # stride of a file without one: half of GPT-2's window
 
@@ -37,8 +37,8 @@ def iterations(section: Section, findings: Findings) -> None:
     count = section.integer("n_iters")
     if count < 1:
         raise InputError(
-            f"{section.place('n_iters')}: {count}: without training there is nothing to import; a model is "
-            "measured by: whetstone evaluate MODEL"
+            f"{section.place('n_iters')}: got {count}; without training there is nothing to import. To "
+            "measure a model, type: whetstone evaluate MODEL"
         )
     findings.put("iterations", count, section.key("n_iters"))
     findings.put("evaluate_every", section.integer("eval_every"), section.key("eval_every"))
@@ -53,7 +53,7 @@ def common(section: Section, *, compat: bool) -> Findings:
     findings = Findings()
     size = section.integer("eval_batch_size", None)
     if size is not None:
-        findings.leave(section.key("eval_batch_size"), size, "workers take what fits")
+        findings.leave(section.key("eval_batch_size"), size, "Whetstone chooses the batch size")
     findings.put("evaluation.num_prompts", None, section.where, "whole splits")
     metrics = section.parts("metrics")
     chosen: list[dict[str, Any]] = []
@@ -61,7 +61,7 @@ def common(section: Section, *, compat: bool) -> Findings:
         for part in _metric(metric, findings):
             translated = as_rl4lms(part) if compat else part
             if translated in chosen:
-                findings.warn(f"{metric.where}: {metric.text('id')} is listed twice: computed once")
+                findings.warn(f"{metric.where}: {metric.text('id')} is listed twice, but computed once")
             else:
                 chosen.append(_labelled(translated, chosen))
     short = [part["name"] if len(part) == 1 else part for part in chosen]
@@ -86,11 +86,11 @@ def decoding_of_evaluations(section: Section, frame: Frame, rollout: Decoding, *
     if masked:
         compat = frame.compat and drawn.num_beams == 1
         findings.warn(
-            "NLPO: RL4LMs' mask holds in evaluations, too, though the model it saves has none: "
+            "NLPO: RL4LMs applies the mask in evaluations, too, although its saved model has no mask. "
             + (
-                "evaluation.masked=true"
+                "The experiment does the same (evaluation.masked=true)"
                 if compat
-                else "here evaluations are without it (evaluation.masked=false)"
+                else "Whetstone evaluates without the mask (evaluation.masked=false)"
             )
         )
         if compat:
@@ -119,8 +119,8 @@ def _rouge(arguments: Section, findings: Findings) -> list[dict[str, Any]]:
     single = arguments.flag("use_single_ref", True)
     if not single:
         findings.warn(
-            f"{arguments.key('use_single_ref')}: False: RL4LMs compares with all references printed as one "
-            "list; Whetstone takes the best reference"
+            f"{arguments.key('use_single_ref')} is False, so RL4LMs compares a text with all references "
+            "printed as one list. Whetstone takes the best reference; --compat restores RL4LMs' way"
         )
     return [{"name": "rouge", "references": "first" if single else "best"}]
 
@@ -128,10 +128,10 @@ def _rouge(arguments: Section, findings: Findings) -> list[dict[str, Any]]:
 def _perplexity(arguments: Section, findings: Findings) -> list[dict[str, Any]]:
     """Translate perplexity to the policy's, of the references or of texts in the meta data."""
     findings.warn(
-        f"{arguments.where}: perplexity is that of the references under the policy, not of what it writes: "
-        "it tells how far the policy has drifted from its domain"
+        f"{arguments.where}: perplexity is measured on the references, not on the policy's texts. It shows "
+        "how far the policy has drifted from its domain"
     )
-    findings.leave_all(arguments, ["tokenizer_id", "model_type"], "the model's own")
+    findings.leave_all(arguments, ["tokenizer_id", "model_type"], "taken from the model")
     if arguments.flag("use_text_from_meta_data", False):
         findings.put(
             "evaluation.perplexity_meta", "reference", arguments.key("use_text_from_meta_data"), True
@@ -147,8 +147,8 @@ def _summac_conv(arguments: Section, findings: Findings) -> list[dict[str, Any]]
     weights = arguments.text("start_file", None)
     if weights is None:
         findings.warn(
-            f"{arguments.where}: without start_file RL4LMs' SummaCConv has random weights, and its number "
-            "means nothing: left out"
+            f"{arguments.where}: without start_file RL4LMs' SummaCConv has random weights, so its number "
+            "means nothing. The experiment leaves the metric out"
         )
         return []
     chosen = {key: value if (value := options[key]) is not None else SUMMAC_CONV[key] for key in SUMMAC_CONV}

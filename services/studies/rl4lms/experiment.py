@@ -30,7 +30,7 @@ def read_configuration(path: Path, *, compat: bool = False, train_rows: int | No
         train_rows: rows of a supervised file's data; None: those of the published data set.
 
     Raises:
-        InputError: the file is no YAML, or has a key or value that RL4LMs lacks; the message names the line.
+        InputError: the file is not YAML, or has a key or value that RL4LMs lacks; the message names the line.
     """
     whole = read(path)
     kind = whole.part("alg").text("id")
@@ -62,8 +62,8 @@ def _rl(whole: Section, compat: bool) -> Findings:
     words, notes = tokenizer(whole.part("tokenizer"), algorithm.model)
     findings.add(notes)
     if words.max_length is not None:
-        findings.leave("tokenizer.max_length", words.max_length, "env.args.max_prompt_length holds")
-    findings.leave(words.cut.key, words.cut.source_value, "env and policy have their own")
+        findings.leave("tokenizer.max_length", words.max_length, "env.args.max_prompt_length decides")
+    findings.leave(words.cut.key, words.cut.source_value, "env and alg.policy have sides of their own")
     findings.add(datapool(whole.part("datapool"))[1])
     findings.add(cut_prompts(surroundings.cut, algorithm.cut))
     findings.add(reward_fn(whole.part("reward_fn"), compat=compat))
@@ -91,7 +91,7 @@ def _supervised(whole: Section, train_rows: int | None, compat: bool) -> Finding
     evaluation.finish()
     for name in ("env", "reward_fn"):
         if name in whole:
-            raise InputError(f"{whole.place(name)}: supervised training has no {name}; alg.id names it")
+            raise InputError(f"{whole.place(name)}: supervised training (alg.id) has no {name}; leave it out")
     return findings
 
 

@@ -35,9 +35,9 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
     def put(self, target: str, value: Any, source: str, source_value: Any = None) -> None:
-        """Set `target` to `value`, and note the file's key `source` with its value there, `source_value`.
+        """Set `target` to `value`, and note the file's key `source` with its value `source_value`.
 
-        Without `source_value` the file has `value`. Where a file may lack the key, it is
+        If `source_value` is None, the file's value is `value` itself. If the file may lack the key, pass
         `Section.says(key, default)`.
         """
         self.options[target] = value
@@ -46,7 +46,7 @@ class Findings:
         )
 
     def leave(self, source: str, source_value: Any, why: str) -> None:
-        """Note a key that has no effect here."""
+        """Note a key that has no effect in Whetstone."""
         self.rows.append(Row(source, shown(source_value), None, why))
 
     def leave_all(self, section: Section, keys: Sequence[str], why: str) -> None:

@@ -7,7 +7,7 @@ from services.studies.rl4lms.decoding import Decoding
 from services.studies.rl4lms.findings import Findings
 from services.studies.rl4lms.reading import Section
 
-POLICIES = {  # whether it is an encoder-decoder, and has a mask
+POLICIES = {  # (is an encoder-decoder, has a mask)
     "causal_lm_actor_critic_policy": (False, False),
     "seq2seq_lm_actor_critic_policy": (True, False),
     "maskable_causal_lm_actor_critic_policy": (False, True),
@@ -30,9 +30,10 @@ def policy_id(section: Section, algorithm: str, findings: Findings) -> tuple[boo
         raise section.refuse("id", f"nlpo needs a mask; expected maskable_{name}")
     if algorithm != "nlpo" and masked:
         findings.warn(
-            f"{section.key('id')}: {name}: {algorithm} has no mask here, so its rollouts are not restricted"
+            f"{section.key('id')}: {name} has a mask. Whetstone's {algorithm} has none, so nothing restricts "
+            "its rollouts"
         )
-    findings.leave(section.key("id"), name, "as the model's family asks")
+    findings.leave(section.key("id"), name, "the model's family decides")
     return seq2seq, masked and algorithm == "nlpo"
 
 
@@ -46,10 +47,11 @@ def optimizer(arguments: Section, algorithm: str, drawn: Decoding, findings: Fin
     findings.leave(arguments.key("apply_model_parallel"), source_value, "the learner has one device")
     if parallel:
         findings.warn(
-            f"{arguments.key('apply_model_parallel')}: RL4LMs splits the layers over all GPUs, one at work "
-            "at a time; left out: the learner is one process on one device"
+            f"{arguments.key('apply_model_parallel')}: RL4LMs splits the layers over all GPUs, and one GPU "
+            "works at a time. In the experiment the learner is one process on one device, so the key has no "
+            "effect"
         )
-    findings.leave_all(arguments, ["use_sde"], "means nothing for texts")
+    findings.leave_all(arguments, ["use_sde"], "has no meaning for texts")
     if algorithm == "nlpo":
         _mask(arguments, drawn, findings)
     else:
@@ -78,7 +80,7 @@ def _mask(arguments: Section, drawn: Decoding, findings: Findings) -> None:
     source_value = f"{arguments.says('mask_type', MASK_TYPE)}, {top}"
     if top is None or top <= 0:
         raise arguments.refuse(
-            "top_mask", "the mask's size fails in RL4LMs; expected a share such as 0.9, or a count"
+            "top_mask", "RL4LMs fails with this size of the mask; expected a share such as 0.9, or a count"
         )
     if kind == "learned_top_p":
         findings.put("algorithm.top_p", float(top), where, source_value)
@@ -87,8 +89,8 @@ def _mask(arguments: Section, drawn: Decoding, findings: Findings) -> None:
         findings.put("algorithm.top_k", int(top), where, source_value)
     if kind == "topk":
         findings.warn(
-            f"{arguments.key('mask_type')}: topk takes the learner's own likeliest tokens; here the mask "
-            "is the copy's that is renewed every target_update_iterations"
+            f"{arguments.key('mask_type')}: topk keeps the learner's own likeliest tokens in RL4LMs. "
+            "Whetstone takes the mask from a copy of the learner, renewed every target_update_iterations"
         )
     every = arguments.integer("target_update_iterations", UPDATE_EVERY)
     key = "target_update_iterations"
@@ -97,13 +99,13 @@ def _mask(arguments: Section, drawn: Decoding, findings: Findings) -> None:
     key = "min_tokens_to_keep"
     findings.put(f"algorithm.{key}", kept, arguments.key(key), arguments.says(key, TOKENS_KEPT))
     findings.warn(
-        f"{arguments.where}: RL4LMs' sampler never sees a renewed mask, and its ratios are those of PPO "
-        "(masked probabilities are not renormalised); here the mask is renewed and ratios are its own. "
-        "--compat has the other"
+        f"{arguments.where}: RL4LMs' sampler never sees a renewed mask, and its ratios are PPO's (masked "
+        "probabilities are not renormalised). Whetstone renews the mask and takes ratios of the renormalised "
+        "probabilities. --compat restores RL4LMs' behaviour"
     )
     if 0 < drawn.top_k <= kept:
         findings.warn(
-            f"{arguments.key('min_tokens_to_keep')}: {kept} tokens are always kept and rollouts take the "
-            f"{drawn.top_k} likeliest: the mask takes out nothing until the learner has gone far from its "
-            "copy, and this is PPO. algorithm.min_tokens_to_keep=1 lets it act"
+            f"{arguments.key('min_tokens_to_keep')}: the mask always keeps {kept} tokens, and rollouts "
+            f"sample from the {drawn.top_k} likeliest. So the mask removes nothing, and NLPO equals PPO, "
+            "until the learner is far from its copy. algorithm.min_tokens_to_keep=1 lets the mask act"
         )

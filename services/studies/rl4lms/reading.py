@@ -31,8 +31,8 @@ def read(path: Path) -> Section:
     """Read the whole file.
 
     Raises:
-        InputError: the file is missing, no YAML (names line and column), has a key twice, or is no mapping
-            of sections.
+        InputError: the file is missing, is not YAML (the message names line and column), has a key twice, or
+            is not a mapping of sections.
     """
     import yaml
 
@@ -60,7 +60,7 @@ def read(path: Path) -> Section:
 class Section:
     """Mapping in the file.
 
-    Example: of `env: {n_envs: 10}`, `section.part("env").integer("n_envs", 1)` is 10.
+    Example: with `env: {n_envs: 10}`, `section.part("env").integer("n_envs", 1)` is 10.
     """
 
     def __init__(self, values: Mapping[str, Any], where: str, source: Source) -> None:
@@ -115,7 +115,7 @@ class Section:
         """Return a section inside this one; with a default, null or no key is an empty section.
 
         Raises:
-            InputError: the value is no mapping, or a sweep.
+            InputError: the value is not a mapping, or is a sweep.
         """
         value = self.take(key, default)
         if value is None and default is not REQUIRED:
@@ -124,8 +124,8 @@ class Section:
             raise InputError(f"{self.place(key)}: expected keys and values, got {shown(value)[:60]}")
         if value.get("expand") is True:
             raise InputError(
-                f"{self.place(key)}: a sweep (expand: True): import the file with one of the values, and "
-                "sweep with: whetstone train -m KEY=A,B"
+                f"{self.place(key)} is a sweep (expand: True). Import the file with one value, then sweep "
+                "with: whetstone train -m KEY=A,B"
             )
         return Section(value, self.key(key), self.source)
 
@@ -133,7 +133,7 @@ class Section:
         """Return a list of sections, which may be empty.
 
         Raises:
-            InputError: the value is no list of mappings.
+            InputError: the value is not a list of mappings.
         """
         value = self.take(key, None) or []
         if not isinstance(value, Sequence) or isinstance(value, str):
@@ -149,7 +149,7 @@ class Section:
         """Return the table's text: the file's value, or a note about the default.
 
         Args:
-            default: the value if the file has none; None: it depends.
+            default: the value if the file has none; None: there is no fixed default.
             whose: the default's owner.
         """
         if key in self._values:
@@ -192,7 +192,8 @@ class Section:
             return value
         why = "a stray comma makes it a text" if "," in value else "YAML reads it as a text, not a number"
         self.source.oddities.append(
-            f"{self.key(key)}: {value!r}: {why}, and RL4LMs hands that on unseen; read here as {shown(meant)}"
+            f"{self.key(key)}: {value!r}: {why}. RL4LMs passes the text on without a check; Whetstone reads "
+            f"{shown(meant)}"
         )
         return meant
 
@@ -242,7 +243,7 @@ def _yaml_error(path: Path, error: Any) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     problem = getattr(error, "problem", None) or str(error).split("\n")[0]
-    return f"{path}{place}: no YAML: {problem}"
+    return f"{path}{place}: not valid YAML: {problem}"
 
 
 def shown(value: Any) -> str:

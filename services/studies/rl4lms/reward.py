@@ -18,9 +18,9 @@ JOIN = "last_utterance_unmarked"  # RL4LMs' classifier reads utterance and answe
 BLEURT = "bleurt-base-128"  # the default checkpoint
 BLEURT_ON_HUB = "Elron/"  # the checkpoints converted to transformers
 METEOR_DISTORTION = (
-    "meteor: RL4LMs compares with all references printed as one list, brackets and quotes included, so "
-    "that a text equal to its reference scores about 0.69; meteor is the correct one here, the best over "
-    "the references, and its values are not those of RL4LMs' papers (meteor_rl4lms_compat's are)"
+    "meteor: RL4LMs compares a text with all references printed as one list, brackets and quotes included. "
+    "So a text equal to its reference scores about 0.69. Whetstone's meteor takes the best reference. "
+    "meteor_rl4lms_compat gives the values of RL4LMs' papers"
 )
 
 
@@ -45,8 +45,8 @@ def reward_fn(section: Section, *, compat: bool) -> Findings:
         findings.warn(METEOR_DISTORTION)
     if not compat and name in ("bleu", "sacre_bleu"):
         findings.warn(
-            f"{section.where}: RL4LMs' {name} gives 0 to every text of less than four words; here only the "
-            f"orders count that a text has (for theirs: {THEIR_BLEU[name]})"
+            f"{section.where}: RL4LMs' {name} gives 0 to every text of fewer than four words. Whetstone "
+            f"counts only the n-gram orders that fit into the text. {THEIR_BLEU[name]} restores RL4LMs' rule"
         )
     source_value = {"id": name, **(section.take("args", {}) or {})} if "args" in section else name
     findings.put("reward", _short(parts), section.where, source_value)
@@ -86,7 +86,7 @@ def _shaping(arguments: Section, findings: Findings) -> list[Part]:
     if shaping not in REWARDS:
         raise arguments.refuse("shaping_fn", f"RL4LMs has no such reward{did_you_mean(shaping, REWARDS)}")
     findings.warn(
-        f"{arguments.key('shaping_fn')}: {shaping}: a second part of the reward's sum, with weight 1"
+        f"{arguments.key('shaping_fn')}: {shaping} becomes a second part of the reward, with weight 1"
     )
     empty = Section({}, arguments.key("shaping_fn"), arguments.source)
     return REWARDS[shaping](empty, findings)
@@ -103,7 +103,7 @@ SACRE_BLEU = {
 
 
 def plain(name: str, **options: str) -> Reader:
-    """Translate a reward whose arguments keep their meaning; `options` maps them to their names here."""
+    """Translate a reward whose arguments keep their meaning; `options` maps them to Whetstone's names."""
 
     def read(arguments: Section, findings: Findings) -> list[Part]:
         taken = {new: arguments.take(old) for old, new in options.items() if old in arguments}
@@ -118,8 +118,8 @@ def _rouge(arguments: Section, findings: Findings) -> list[Part]:
     single = arguments.flag("use_single_ref", True)
     if not single:
         findings.warn(
-            f"{arguments.key('use_single_ref')}: False: RL4LMs compares with all references printed as one "
-            "list; Whetstone takes the best reference"
+            f"{arguments.key('use_single_ref')} is False, so RL4LMs compares a text with all references "
+            "printed as one list. Whetstone takes the best reference; --compat restores RL4LMs' way"
         )
     references = "first" if single else "best"
     return [{"name": "rouge", "rouge_type": arguments.text("rouge_type"), "references": references}]
@@ -143,12 +143,13 @@ def rouge_l_max(arguments: Section, findings: Findings) -> list[Part]:
         part["stemming"] = stemming
     for key in ("apply_avg", "apply_best"):
         arguments.flag(key, None)
-    findings.leave_all(arguments, ["max_n", "metrics", "apply_avg", "apply_best"], "ROUGE-L, best reference")
+    unused = ["max_n", "metrics", "apply_avg", "apply_best"]
+    findings.leave_all(arguments, unused, "Whetstone takes ROUGE-L with the best reference")
     return [part]
 
 
 def learned_reward(arguments: Section, findings: Findings) -> list[Part]:
-    findings.leave_all(arguments, ["batch_size"], "as many as fit")
+    findings.leave_all(arguments, ["batch_size"], "Whetstone chooses the batch size")
     part: Part = {
         "name": "learned_reward",
         "model": arguments.text("model_name"),
@@ -164,7 +165,10 @@ def bleurt(key: str) -> Reader:
 
     def read(arguments: Section, findings: Findings) -> list[Part]:
         name = arguments.text(key, None) or BLEURT
-        findings.warn(f"{arguments.key(key)}: {name}: Google's checkpoint, here as {BLEURT_ON_HUB}{name}")
+        findings.warn(
+            f"{arguments.key(key)}: {name} is Google's checkpoint. Whetstone loads {BLEURT_ON_HUB}{name}, "
+            "its conversion to transformers"
+        )
         return [{"name": "bleurt", "model": BLEURT_ON_HUB + name}]
 
     return read
@@ -172,10 +176,9 @@ def bleurt(key: str) -> Reader:
 
 def _spider(arguments: Section, findings: Findings) -> list[Part]:
     findings.warn(
-        f"{arguments.where}: RL4LMs' CIDEr takes its document frequencies from the ten prompts of a "
-        "rollout, and is 0 "
-        'for a single one; here they are a corpus\'s, so give one, a line {"references": [...]} for each '
-        "prompt: df_file stands as ??? in the experiment"
+        f"{arguments.where}: RL4LMs' CIDEr counts document frequencies over the ten prompts of a rollout, "
+        "and gives 0 if there is only one prompt. Whetstone counts them over a file. Set df_file "
+        f'({MISSING} in the experiment) to a file with a line {{"references": [...]}} for each prompt'
     )
     weights = {key: float(arguments.number(key)) for key in ("spice_coeff", "cider_coeff")}
     return [{"name": "spider", **weights, "df_file": MISSING}]
@@ -189,21 +192,21 @@ def _intent(arguments: Section, findings: Findings) -> list[Part]:
         parts.append({"name": "meteor", "weight": auto})
         findings.warn(
             f"{arguments.where}: RL4LMs gives each text the mean METEOR of all texts so far in the batch; "
-            "Whetstone gives each its own"
+            "Whetstone gives each text its own METEOR"
         )
     return parts
 
 
 def _preference(arguments: Section, findings: Findings) -> list[Part]:
-    findings.leave_all(arguments, ["model_type", "device", "batch_size"], "as the machine has it")
+    findings.leave_all(arguments, ["model_type", "device", "batch_size"], "Whetstone's own settings apply")
     part: Part = {"name": "preference_model", "model": MISSING}
     penalty = float(arguments.number("concept_penalty_coeff", 0))
     if penalty:
         part["concept_penalty_coeff"] = penalty
     meteor = float(arguments.number("meteor_coeff", 0))
     findings.warn(
-        f"{arguments.where}: RL4LMs' preference model is a T5-11B whose weights are downloaded apart; the "
-        f"experiment has model: {MISSING} in its place, to be given (reward.model=FOLDER)"
+        f"{arguments.where}: RL4LMs' preference model is a T5-11B with a separate download. Set "
+        f"reward.model=FOLDER; the experiment has model: {MISSING}"
     )
     return [part, *([{"name": "meteor", "weight": meteor}] if meteor else [])]
 

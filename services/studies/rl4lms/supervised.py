@@ -62,7 +62,7 @@ def alg(
     """Translate the model, its training and the decoding of evaluations.
 
     Args:
-        train_rows: number of training examples; None: the pool's, where it is known.
+        train_rows: number of training examples; None: the pool's number, if it is known.
         longest: `tokenizer.max_length`.
     """
     findings = Findings()
@@ -74,19 +74,19 @@ def alg(
     findings.put("model.path", model, section.key("model_name"))
     _training(section.part("training_args"), train_rows or pool.train_rows, findings)
     if kind == "seq2seq" and findings.options.get("algorithm.optimizer.weight_decay"):
-        findings.put(DECAYS, "all_but_biases", "always", "T5's norms decay")
+        findings.put(DECAYS, "all_but_biases", "always", "RL4LMs decays T5's norms")
     _lengths(section, kind == "seq2seq", longest, findings)
     for option, value in FLOAT32.items():
-        findings.put(option, value, "always", "all in float32")
+        findings.put(option, value, "always", "RL4LMs computes in float32")
     _drawn(section, Frame(kind == "seq2seq", longest, None, compat), findings)
     if kind == "causal":
         findings.warn(
-            f"{section.key('model_type')}: causal: RL4LMs learns prompt and reference as one text, and "
-            "never its end; "
+            f"{section.key('model_type')}: causal: RL4LMs learns prompt and reference as one text, without "
+            "the end token. "
             + (
-                "algorithm.loss_on=text, as there"
+                "The experiment does the same (algorithm.loss_on=text)"
                 if compat
-                else "here the reference and its end (algorithm.loss_on)"
+                else "Whetstone learns the reference and its end token (algorithm.loss_on)"
             )
         )
         if compat:
@@ -106,17 +106,18 @@ def _lengths(section: Section, seq2seq: bool, longest: int | None, findings: Fin
         findings.put("evaluation.max_prompt_tokens", longest, "tokenizer.max_length")
     elif not seq2seq:
         findings.warn(
-            "tokenizer.max_length is not given: RL4LMs takes the longest prompt that the tokenizer allows. "
-            "Here an evaluation prompt that does not fit is refused; evaluation.max_prompt_tokens= cuts it"
+            "tokenizer.max_length is missing, so RL4LMs takes the longest prompt that the tokenizer allows. "
+            "Whetstone refuses an evaluation prompt that does not fit; evaluation.max_prompt_tokens=NUMBER "
+            "cuts it"
         )
 
 
 def _drawn(section: Section, frame: Frame, findings: Findings) -> None:
-    """Translate `generation_kwargs`, which here concern only evaluations."""
+    """Translate `generation_kwargs`, which concern only evaluations in supervised training."""
     kwargs = section.part("generation_kwargs", {})
     if POST_PROCESSING not in kwargs:
         findings.warn(
-            f"{kwargs.key(POST_PROCESSING)} is not given; RL4LMs' supervised training fails without it"
+            f"{kwargs.key(POST_PROCESSING)} is missing, and RL4LMs' supervised training fails without it"
         )
     post = kwargs.take(POST_PROCESSING, None)
     if post is not None:
@@ -129,7 +130,7 @@ def _drawn(section: Section, frame: Frame, findings: Findings) -> None:
 def _post_processing(section: Section, findings: Findings) -> None:
     name = section.text("id")
     if name != "three_sentence_summary":
-        raise section.refuse("id", "RL4LMs has three_sentence_summary alone")
+        raise section.refuse("id", "expected three_sentence_summary, the only one in RL4LMs")
     findings.put("evaluation.post_processor", name, section.key("id"))
     section.part("args", {}).finish()
     section.finish()
@@ -155,8 +156,8 @@ def _training(arguments: Section, rows: int | None, findings: Findings) -> None:
     if (kept := arguments.integer("save_total_limit", None)) is not None:
         findings.put("keep_checkpoints", max(1, kept), arguments.key("save_total_limit"), kept)
     _length(arguments, batch * several, rows, findings)
-    for keys, why in ((OF_THE_MACHINE, "as the machine has it"), (OF_THE_RUN, "as every run does it")):
-        findings.leave_all(arguments, keys.split(), why)
+    for keys in (OF_THE_MACHINE, OF_THE_RUN):
+        findings.leave_all(arguments, keys.split(), "Whetstone's own settings apply")
     arguments.finish()
 
 
@@ -173,16 +174,17 @@ def _length(arguments: Section, batch: int, rows: int | None, findings: Findings
         findings.put("iterations", count, arguments.key("max_steps"), total)
     elif rows is None:
         raise InputError(
-            f"{arguments.place('num_train_epochs')}: {epochs:g} passes over data whose size this file does "
-            "not say; give --train-rows NUMBER"
+            f"{arguments.place('num_train_epochs')}: {epochs:g} epochs, but the size of the data is unknown. "
+            "Give --train-rows NUMBER"
         )
     else:
         count = max(1, round(epochs * rows / prompts))
         source_value = f"{arguments.says('num_train_epochs', EPOCHS, THEIRS)} × about {rows} rows"
         findings.put("iterations", count, arguments.key("num_train_epochs"), source_value)
         findings.warn(
-            f"{arguments.key('num_train_epochs')}: {epochs:g} passes over about {rows} rows are {count} "
-            f"iterations of {prompts} prompts; with data of another size give --train-rows, or iterations="
+            f"{arguments.key('num_train_epochs')}: {epochs:g} epochs of about {rows} rows are {count} "
+            f"iterations of {prompts} prompts. If your data have another size, give --train-rows NUMBER or "
+            "iterations=NUMBER"
         )
     source_value = arguments.says("logging_steps", LOGGING_STEPS, THEIRS)
     findings.put("evaluate_every", max(1, log_every // steps), arguments.key("logging_steps"), source_value)
@@ -200,7 +202,8 @@ def _schedule(arguments: Section, steps: int, iterations: int, findings: Finding
     findings.put("learner.lr_schedule", SCHEDULES[name], arguments.key("lr_scheduler_type"), source_value)
     if name in ("cosine_with_restarts", "polynomial"):
         findings.warn(
-            f"{arguments.key('lr_scheduler_type')}: {name}: there is no such schedule here: {SCHEDULES[name]}"
+            f"{arguments.key('lr_scheduler_type')}: Whetstone has no schedule {name}, and takes "
+            f"{SCHEDULES[name]}"
         )
     warm = arguments.integer("warmup_steps", 0) or 0
     share = arguments.number("warmup_ratio", 0.0) or 0.0

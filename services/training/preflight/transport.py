@@ -40,7 +40,7 @@ def choose_transport(learner: LearnerSettings, model: ModelSettings, deployed: D
     if transport == "gloo" and deployed.workers_on_gpu:
         raise InputError(
             "learner.transport=gloo is for CPUs, but the workers use GPUs; expected learner.transport=nccl "
-            "with whole GPUs, ipc on one, or objects"
+            "(whole GPUs), ipc (one shared GPU) or objects"
         )
     if transport != "gloo" and on_gpu and transport != (fitting := _on(deployed.placement)):
         placed = deployed.placement

@@ -85,9 +85,9 @@ def _checked_output(settings: TrainRewardSettings) -> Path:
     if there and "results.json" not in there:
         raise InputError(f"output={folder} holds {there[0]!r} but no results.json; choose another folder")
     if there and not settings.overwrite:
-        raise InputError(f"output={folder} holds a trained model; output=OTHER, or overwrite=true")
+        raise InputError(f"output={folder} holds a trained model; choose another output=, or overwrite=true")
     if Path(settings.model).expanduser().resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"output={folder} is where model={settings.model} is; output=OTHER")
+        raise InputError(f"output={folder} contains model={settings.model}; choose another output=")
     return folder
 
 
@@ -105,8 +105,8 @@ def _labels(
         for row in of_split.rows:
             if row.label not in places:
                 raise InputError(
-                    f"data.label: a {split} row has the label {row.label!r}, which no training row has; "
-                    f"they have: {', '.join(map(str, places))}"
+                    f"data.label: a {split} row has the label {row.label!r}, but the training rows have only "
+                    f"{', '.join(map(str, places))}"
                 )
     return places, names
 

@@ -80,7 +80,7 @@ class Child:
         """Return what the object's method returns.
 
         Raises:
-            InputError: the method raised it.
+            InputError: the method raised an InputError.
             RunError: the method raised another error.
             ChildLost: the process died, or hung and was killed.
         """

@@ -339,7 +339,7 @@ def read(kind: type[BodyType], text: bytes) -> BodyType:
     """Parse a body of a kind.
 
     Raises:
-        InputError: it has a wrong field; the message names the first one.
+        InputError: the body has a wrong field; the message names the first one.
     """
     try:
         return kind.model_validate_json(text)

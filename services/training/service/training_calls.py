@@ -49,7 +49,7 @@ class TrainingCalls:
         """Run a call.
 
         Raises:
-            InputError: it can't run; nothing has changed.
+            InputError: the call can't run; nothing has changed.
         """
         kinds = {
             "create_model": self._created,

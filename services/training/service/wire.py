@@ -64,7 +64,7 @@ def read_request(body: bytes) -> Any:
     try:
         return messages().ForwardBackwardRequest.FromString(body)
     except DecodeError as error:
-        raise InputError(f"the body is no ForwardBackwardRequest: {error}") from None
+        raise InputError(f"the body is not a ForwardBackwardRequest: {error}") from None
 
 
 def loss_options(request: Any) -> dict[str, object]:

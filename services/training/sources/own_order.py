@@ -58,7 +58,7 @@ class OwnOrder:
         if strange := [id for id in chosen if not isinstance(id, str) or id not in self._places]:
             shown = f"a {type(strange[0]).__name__}, {strange[0]!r:.80}"
             raise InputError(
-                f"{self._where}: choose() returned {shown}, which is no id of the {len(self._prompts)} "
+                f"{self._where}: choose() returned {shown}, which is not an id of the {len(self._prompts)} "
                 f"prompts; expected prompt.id of {n} of them, such as {self._prompts[0].id!r}"
             )
         if len(chosen) != n:

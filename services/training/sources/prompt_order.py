@@ -145,8 +145,8 @@ def expect_count(state: Mapping[str, Any], count: int) -> None:
     """
     if state["prompts_count"] != count:
         raise InputError(
-            f"the run began with {state['prompts_count']} training prompts, but now has {count}; "
-            "expected the data of its start, or another run_name= for a new run"
+            f"the run began with {state['prompts_count']} training prompts, but now has {count}. Restore the "
+            "data with which the run began, or choose another run_name= for a new run"
         )
 
 

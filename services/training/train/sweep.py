@@ -48,7 +48,7 @@ def sweep(argv: list[str]) -> int:
     Returns: 0 if all jobs finished, otherwise the first exit code that was not 0.
 
     Raises:
-        InputError: one of the jobs is wrong; then no job was started.
+        InputError: a job is wrong; then no job was started.
     """
     with doing("checking all runs of the sweep"):
         planned = jobs(argv)

@@ -216,8 +216,8 @@ def test_a_start_that_fails_is_tried_once_more_and_then_ray_is_as_a_command_need
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
     assert notes == [
-        "Ray did not start: its raylet ended while it started: no memory left; it is tried once more, and "
-        "may take 2 times as long. A machine that is busy, or short of memory or disk, starts it slowly"
+        "Ray did not start: its raylet ended while it started: no memory left. Whetstone tries once more, "
+        "and waits 2 times as long. Ray starts slowly on a machine that is busy, or short of memory or disk"
     ]
     shown = capfd.readouterr()
     assert "(raylet)" not in shown.out + shown.err and "\x1b[" not in shown.out + shown.err
@@ -251,7 +251,9 @@ def test_a_ray_that_never_starts_ends_with_one_line(tmp_path: Path, monkeypatch:
     Path(program).write_text("#!/bin/sh\nexit 3\n")
     monkeypatch.setattr(services, "RAYLET_EXECUTABLE", program)
     with (
-        pytest.raises(RunError, match=r"^Ray did not start on this machine, twice: its raylet ended[^\n]*$"),
+        pytest.raises(
+            RunError, match=r"^Ray failed to start [^\n]* in two attempts: its raylet ended[^\n]*$"
+        ),
         cluster(),
     ):
         pass

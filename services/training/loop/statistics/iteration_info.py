@@ -49,7 +49,7 @@ class IterationInfo:
     discount: float = 1.0  # factor for a reward at each earlier turn
 
     def is_judged(self, batch: Collected) -> bool:
-        """Tell whether rewards graded the rollouts. The ranks and labels of a data set are no rewards."""
+        """Tell whether rewards graded the rollouts. The ranks and labels of a data set are not rewards."""
         return bool(self.rewards or self.plays) and batch.rollouts[0].turns[-1].reward is not None
 
     def __call__(self, done: Iteration) -> tuple[dict[str, float], dict[str, float]]:

@@ -83,7 +83,7 @@ def learner_load(
     passes = pass_bytes(needs, shape, tokens, bytes_each, on_cpu=on_cpu, at_hand=at_hand)
     if on_cpu:
         return Load(parts, {"gradients": gradients, **passes})
-    if needs.learner.offload:  # the host holds models, gradients and moments, and steps
+    if needs.learner.offload:  # models, gradients, moments and the optimiser's step are on the host
         return Load({"CUDA": CONTEXT}, passes)
     # PyTorch's AdamW takes the roots of all second moments at once, when activations are freed.
     roots = gradients / GRADIENT_BYTES * 4

@@ -19,7 +19,7 @@ def check_decoding(beams: int, hottest: float, engine: str) -> None:
         engine: the user's rollout.engine.
 
     Raises:
-        InputError: the engine, or vLLM if `auto` may choose it, can't do it.
+        InputError: the engine, or vLLM if `auto` may choose it, lacks the decoding.
     """
     traits = traits_of(engine)
     if beams > 1 and not traits.searches_beams:

@@ -21,7 +21,7 @@ def check_processes(
         learner_gpus: GPUs of each process; None: not set.
 
     Raises:
-        InputError: they do not; the message names both ways out.
+        InputError: two settings exclude each other; the message names both ways out.
     """
     count = learner.num_processes
     if count == 1 and not learner.offload:
@@ -57,8 +57,8 @@ def check_processes(
             raise InputError(f"{setting} does not go together with {what}: expected {expected}, or {without}")
     if count > 1 and learner_gpus and learner_gpus <= 0.5:
         raise InputError(
-            f"learner.num_processes={count} with cluster.learner_gpus={learner_gpus:g}: two would be "
-            "put on one GPU, which NCCL does not allow; expected more than 0.5"
+            f"learner.num_processes={count} with cluster.learner_gpus={learner_gpus:g}: Ray would "
+            "put two processes on one GPU, which NCCL does not allow; expected cluster.learner_gpus above 0.5"
         )
 
 

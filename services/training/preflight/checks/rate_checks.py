@@ -55,7 +55,7 @@ def rate_warnings(
 
 
 def kl_after(rate: float, steps: int, weights: int) -> float:
-    """Return about how far the steps can move a policy, in nats a token, by the rule above.
+    """Estimate how far the steps can move a policy, in nats a token, by the rule above.
 
     >>> round(kl_after(1e-5, 40, 260_000), 4)
     0.0033

@@ -12,7 +12,7 @@ def check_reference(trained: ModelSettings, model: ModelFiles) -> ModelFiles | N
     """Check that the reference reads the trained model's tokens; return its files, or None if it is a copy.
 
     Raises:
-        InputError: its files are wrong, or its kind or vocabulary differs from the trained model's.
+        InputError: the reference's files are wrong, or its kind or vocabulary is not the trained model's.
     """
     settings = of_reference(trained)
     if settings is None:

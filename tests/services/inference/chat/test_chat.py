@@ -118,7 +118,7 @@ def test_a_talk_of_other_prompts_has_the_environments_marks(tokenizer: Any) -> N
     tokens, _ = Reader(layout, None).read(said("3 5", "7", "9"))
     assert tokenizer.decode(tokens) == read == "3 5 99 7 99 9 99"
     assert (layout.stop, layout.most) == (("99",), None)
-    with pytest.raises(InputError, match="99 is what this model's utterances end with"):
+    with pytest.raises(InputError, match="the message contains 99, which ends each utterance of this model"):
         layout.tokens(said("3 99"))
     unmarked = {**config, "environment": environment_of(Dialogue(separator=""))}
     assert isinstance(layout_of(unmarked, tokenizer, None), Lines)
@@ -152,7 +152,7 @@ def test_which_layout_a_run_has(tokenizer: Any) -> None:
 def test_a_dialogue_has_no_place_for_a_system_message_or_for_its_own_mark(tokenizer: Any) -> None:
     with pytest.raises(InputError, match="--system: this run's model was trained on utterances alone"):
         layout_of(DIALOGUE, tokenizer, None, "1")
-    with pytest.raises(InputError, match="99 is what this model's utterances end with: leave it out"):
+    with pytest.raises(InputError, match=r"contains 99, which ends each utterance .*; leave it out"):
         layout_of(DIALOGUE, tokenizer, None).tokens(said("3 99 5"))
 
 
@@ -424,4 +424,4 @@ def test_a_dialogue_runs_model_ends_at_the_mark_and_reads_as_many_utterances(tmp
     assert len(answers) == 3
     assert answers[0] == answers[2]
     assert not any("99" in answer for answer in answers)
-    assert "99 is what this model's utterances end with" in ended.stderr
+    assert "the message contains 99, which ends each utterance of this model" in ended.stderr

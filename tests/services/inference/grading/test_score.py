@@ -200,7 +200,7 @@ def test_refusals_are_quick_and_need_no_ray() -> None:
 def test_bytes_that_are_no_utf8_are_refused_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b'{"prediction": "a"}\n{"prediction": "caf\xe9"}\n')
-    with pytest.raises(InputError, match=r"latin.jsonl, line 2: is no UTF-8 \(byte 0xe9\).*iconv -f latin1"):
+    with pytest.raises(InputError, match=r"latin.jsonl, line 2: is not UTF-8 \(byte 0xe9\).*iconv -f latin1"):
         run(["length", "--predictions", str(path)])
 
 

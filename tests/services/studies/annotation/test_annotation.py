@@ -703,7 +703,7 @@ def test_a_file_without_responses_is_refused_by_its_line(tmp_path: Path) -> None
     [
         (["output=o", "reward=length"], "expected data.files"),
         (["output=o", "data.files=x"], "expected reward=… to score with, or reference=MODEL; got neither"),
-        (["output=o", "data.files=x", "reward=length", "value=true"], "reference=MODEL with it"),
+        (["output=o", "data.files=x", "reward=length", "value=true"], "needs reward=… and reference=MODEL"),
         (["output=o", "data.files=x", "reward=lenght"], "did you mean 'length'"),
         (["output=o", "data.files=x", "reward=length", "value.samples_per_prompt=2"], "temperature above 0"),
         (["data.files=x", "reward=length"], "output: is required"),

@@ -177,7 +177,7 @@ def test_a_model_with_an_encoder_answers_and_rows_are_made_of_other_tasks_prompt
 
 
 def test_what_is_refused(tmp_path: Path, data: Path, model: Path) -> None:
-    with pytest.raises(InputError, match=r"no prompt of 6 is left: 6 never solved.*expected other limits"):
+    with pytest.raises(InputError, match=r"all 6 prompts were dropped: 6 never solved.*with other limits"):
         run(command(tmp_path, data, model, "pass_at=7"))
     assert not (tmp_path / "out" / "train.jsonl").exists()
     with pytest.raises(InputError, match=r"(?s)with other settings.*rows.samples: 4 in the folder, 5 now"):

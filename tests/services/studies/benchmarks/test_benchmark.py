@@ -148,7 +148,7 @@ def test_on_supervised_begins_with_the_benchmarks_own_supervised_run_if_asked(tm
         (["--without", "imdb_pppo"], "no experiment of this benchmark; did you mean 'imdb_ppo'"),
         (["seed=3"], "benchmark sets seed; choose it by --seeds"),
         (["output_dir=x"], "benchmark sets output_dir; choose it by --out"),
-        (["imbd:iterations=3"], "imbd is no task, algorithm or experiment of the benchmark; did you mean"),
+        (["imbd:iterations=3"], "imbd is not a task, algorithm or experiment of the benchmark; did you mean"),
         (["iterations"], "iterations: expected KEY=VALUE"),
         (["imdb:iteration=3", "--tasks", "imdb"], "imdb_ppo: .*did you mean 'iterations'?"),
         (["--table", "--out", "nowhere"], "nowhere: there is no such folder"),

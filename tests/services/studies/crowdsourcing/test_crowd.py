@@ -198,7 +198,7 @@ HEAD = "prompt,machine_completion,algorithm\n"
         (HEAD + "a,b\n", "row 2: has fewer values than there are columns"),
         (HEAD + "a,b,c\na, b, c, d\n", "row 3: has more values than there are columns"),
         (HEAD + "a,b,\n", "row 2: algorithm is empty"),
-        (HEAD + "a,\xe9,c\n", r"is no UTF-8 \(byte 38\)"),
+        (HEAD + "a,\xe9,c\n", r"is not UTF-8 \(byte 38\)"),
     ],
 )
 def test_bad_texts_are_refused(tmp_path: Path, content: str | None, message: str) -> None:
@@ -214,7 +214,7 @@ def test_bad_texts_are_refused(tmp_path: Path, content: str | None, message: str
     ("content", "message"),
     [
         (None, "can't be read"),
-        ("x", "is no JSON"),
+        ("x", "is not JSON"),
         ("{}", "expected a list of predictions"),
         ('[{"prompt_text": "a"}]', "expected rows with prompt_text and generated_text"),
     ],
@@ -266,7 +266,7 @@ def test_answers_are_joined_with_the_key_of_their_page(tmp_path: Path) -> None:
         Vote("i", "ann", ("nlpo", "ppo"), "ppo"),
         Vote("i", "bob", ("nlpo", "ppo"), "nlpo"),
     ]
-    with pytest.raises(InputError, match="item i of page 'p2' is in no key"):
+    with pytest.raises(InputError, match="no key lists item i of page 'p2'"):
         read_answers([file], [first])
 
 
@@ -335,7 +335,7 @@ def test_the_two_kinds_are_not_mixed(tmp_path: Path) -> None:
         run(["aggregate", str(ratings), str(votes)])
     key = write(tmp_path / "key.csv", ["page", "item", "choice_A_id", "choice_B_id"], ["p", "i", "x", "y"])
     rated = write(tmp_path / "rated.csv", ["page", "item", "rater", "fluency"], ["p", "i", "ann", 3])
-    with pytest.raises(InputError, match="the key lacks algorithm: it is of the other kind"):
+    with pytest.raises(InputError, match="the key lacks algorithm, so it is for the other kind of page"):
         run(["aggregate", str(rated), "--key", str(key)])
 
 

@@ -335,10 +335,10 @@ def test_a_redirect_is_not_followed(sides: tuple[Path, Path], url: str, judge: J
         (["--key-variable", "NO_SUCH_VARIABLE"], "this environment variable is not set"),
         (["--criteria", ","], "expected different words"),
         (["--criteria", "safe,safe"], "expected different words"),
-        (["--criteria", "(.*)"], "is no word such as helpful"),
+        (["--criteria", "(.*)"], "is not a word such as helpful"),
         (["--template", "none.txt"], "can't be read as UTF-8 text"),
         (["--body", "[1]"], "expected an object"),
-        (["--body", "{"], "is no JSON"),
+        (["--body", "{"], "is not JSON"),
     ],
 )
 def test_wrong_options(sides: tuple[Path, Path], more: list[str], message: str) -> None:
@@ -495,7 +495,7 @@ def test_sides_that_do_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"row 1: has text; expected a run's folder"):
         (tmp_path / "e.jsonl").write_text('{"text": "x"}\n')
         read_side(str(tmp_path / "e.jsonl"))
-    with pytest.raises(InputError, match=r"e\.jsonl: is no JSON: "):
+    with pytest.raises(InputError, match=r"e\.jsonl: is not JSON: "):
         (tmp_path / "e.jsonl").write_text('{"prompt": "p", "prediction": "x"}\n{"prompt": "q", "predic')
         read_side(str(tmp_path / "e.jsonl"))
     with pytest.raises(InputError, match="there is no such file"):

@@ -117,9 +117,9 @@ def test_made_rows_are_the_same_each_time(tmp_path: Path) -> None:
 def test_a_recipe_of_a_wrong_form_is_refused() -> None:
     whole = read_recipe("imdb").model_dump()
     for change, message in (
-        ({"rows": {"a": {"before": "b"}}}, "before=b is no row"),
-        ({"rows": {"a": {"experiment": "imdb_ppo", "start": "b"}}}, "start=b is no row above it"),
-        ({"rows": {"a": {}}}, "expected settings, or before=ROW"),
+        ({"rows": {"a": {"before": "b"}}}, "before=b is not a row"),
+        ({"rows": {"a": {"experiment": "imdb_ppo", "start": "b"}}}, "start=b is not a row above it"),
+        ({"rows": {"a": {}}}, "expected either settings or before=ROW"),
         ({"measures": {"m": {}}}, "neither a key nor a note"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):

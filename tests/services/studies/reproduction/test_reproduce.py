@@ -77,7 +77,7 @@ def test_chosen_rows_bring_those_that_they_need(tmp_path: Path) -> None:
 
     assert rows("supervised+ppo") == ["supervised", "supervised+ppo"]
     assert rows("zero-shot") == ["ppo"]
-    with pytest.raises(InputError, match="--rows: popo is no row of imdb"):
+    with pytest.raises(InputError, match="--rows: popo is not a row of imdb"):
         rows("popo")
 
 
@@ -235,7 +235,7 @@ def test_a_folder_of_other_settings_is_refused_though_its_run_is_finished(tmp_pa
     check(asked())
     check(asked("iterations=3"))  # allows for more
     with pytest.raises(
-        InputError, match=r"ppo: .* holds a run with other settings \(rollout.temperature: there 0.7"
+        InputError, match=r"ppo: .* holds a run with other settings \(rollout.temperature: 0.7 in the folder"
     ):
         check(asked("rollout.temperature=0.5"))
     with pytest.raises(InputError, match="choose another --out"):  # stand-ins' runs are no reproduction

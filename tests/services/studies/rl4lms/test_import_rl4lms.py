@@ -267,30 +267,30 @@ def test_compat_is_rl4lms_with_its_faults(tmp_path: Path) -> None:
 
 
 TRAPS = [
-    (PPO, "top_k is not given, and Hugging Face then samples from the 50 likeliest"),
-    ("narrative_qa/t5_ppo", "ends at 20 tokens in all: RL4LMs writes 19 at most"),
-    ("narrative_qa/t5_ppo", "generation_kwargs.max_new_tokens is not given"),
+    (PPO, "top_k is missing, so Hugging Face samples from the 50 likeliest"),
+    ("narrative_qa/t5_ppo", "20 tokens, including the start token. RL4LMs then writes at most 19"),
+    ("narrative_qa/t5_ppo", "generation_kwargs.max_new_tokens is missing"),
     ("totto/t5_ppo", "target_kl: 2 is nats per token"),
     ("totto/t5_ppo", "the coefficient will only fall"),
     ("narrative_qa/t5_nlpo", "metrics.4.args.apply_best: 'True,': a stray comma makes it a text"),
     ("iwslt2017/t5_ppo", "bleu is listed twice"),
-    (NLPO, "mask holds in evaluations"),
-    (NLPO, "min_tokens_to_keep: 100 tokens are always kept and rollouts take the 50"),
+    (NLPO, "applies the mask in evaluations"),
+    (NLPO, "min_tokens_to_keep: the mask always keeps 100 tokens, and rollouts sample from the 50"),
     (NLPO, "sampler never sees a renewed mask"),
     ("totto/t5_ppo", "a text equal to its reference scores about 0.69"),
-    (PPO, "1280 tokens an iteration are 27 whole texts"),
-    (PPO, "batch_size counts single tokens there, 64 of them; a minibatch here has as many whole"),
-    (A2C, "datapool.args.seed is not given, without which RL4LMs' imdb fails"),
+    (PPO, "1280 tokens an iteration. Whetstone writes 27 whole texts of 48 tokens"),
+    (PPO, "batch_size is 64 tokens. RL4LMs' minibatch has exactly so many; Whetstone's has whole texts"),
+    (A2C, "datapool.args.seed is missing, and RL4LMs' imdb fails"),
     (PPO, "apply_model_parallel: RL4LMs splits the layers"),
     (PPO, "pad_token_as_eos_token"),
-    (PPO, "perplexity is that of the references"),
+    (PPO, "perplexity is measured on the references"),
     ("dialog/gpt2_ppo", "the mean METEOR of all texts so far"),
     ("dialog/gpt2_ppo", "<EOU> is plain text"),
-    ("common_gen/t5_ppo", "a second part of the reward's sum, with weight 1"),
+    ("common_gen/t5_ppo", "becomes a second part of the reward, with weight 1"),
     ("common_gen/t5_ppo_on_supervised", "T5-11B"),
-    ("totto/t5_supervised", "10 beams and do_sample: True"),
+    ("totto/t5_supervised", "10 beams with do_sample: True"),
     ("totto/t5_supervised", "constant_with_warmup without warmup_steps"),
-    (SUPERVISED, "and never its end"),
+    (SUPERVISED, "without the end token"),
 ]  # fmt: skip
 
 
@@ -300,20 +300,20 @@ def test_a_trap_is_told(name: str, warning: str, tmp_path: Path) -> None:
 
 
 CHANGED = [
-    (SUPERVISED, put("tokenizer.max_length", None), "tokenizer.max_length is not given"),
+    (SUPERVISED, put("tokenizer.max_length", None), "tokenizer.max_length is missing"),
     (PPO, put("env.args.terminate_on_eos", None), "terminate_on_eos is not true"),
-    (PPO, put("env.args.max_prompt_length", None), "max_prompt_length is not given"),
+    (PPO, put("env.args.max_prompt_length", None), "max_prompt_length is missing"),
     (PPO, put("env.args.prompt_truncation_side", "right"), "one end of a long"),
     (PPO, put("env.args.priority_scale", 0.5), "does nothing in RL4LMs"),
     (PPO, put("alg.kl_div.target_kl", 0), "divides by zero in RL4LMs"),
-    (PPO, put("alg.kl_div.coeff", 0), "changes nothing"),
+    (PPO, put("alg.kl_div.coeff", 0), "has no effect"),
     (PPO, put("alg.args.learning_rate", "1e-6"), "YAML reads it as a text"),
-    (PPO, put("alg.policy.args.generation_kwargs.do_sample", None), "fails in RL4LMs"),
+    (PPO, put("alg.policy.args.generation_kwargs.do_sample", None), "greedy decoding and fail"),
     (NLPO, put("alg.policy.args.generation_kwargs", {"num_beams": 4}), "NLPO never ends"),
     (PPO, put("alg.policy.args.generation_kwargs.max_new_tokens", 99), "99 exceeds"),
     (NLPO, put("alg.policy.args.mask_type", "topk"), "the learner's own likeliest"),
-    (SUPERVISED, put("alg.generation_kwargs.post_processing_fn", None), "is not given; RL4LMs'"),
-    (PPO, put("alg.args.seed", 3), "RL4LMs draws prompts without it"),
+    (SUPERVISED, put("alg.generation_kwargs.post_processing_fn", None), "is missing, and RL4LMs'"),
+    (PPO, put("alg.args.seed", 3), "RL4LMs ignores the seed"),
 ]  # fmt: skip
 
 
@@ -500,7 +500,7 @@ def test_nlpo_without_a_mask_is_refused(tmp_path: Path) -> None:
 
 def test_epochs_over_data_of_unknown_size_ask_for_it(tmp_path: Path) -> None:
     crd3 = put("datapool", {"id": "crd3", "args": {"max_context_size": 3}})
-    assert "give --train-rows NUMBER" in refusal(tmp_path, "dialog/gpt2_supervised", crd3)
+    assert "Give --train-rows NUMBER" in refusal(tmp_path, "dialog/gpt2_supervised", crd3)
     findings = imported(tmp_path, "dialog/gpt2_supervised", crd3, train_rows=3200)
     assert findings.options["iterations"] == 20  # 20 passes of one iteration: 100 steps of 32
 
@@ -508,9 +508,9 @@ def test_epochs_over_data_of_unknown_size_ask_for_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("alg:\n  id: ppo\n id: x\n", "line 3, column 2: no YAML"),
+        ("alg:\n  id: ppo\n id: x\n", "line 3, column 2: not valid YAML"),
         ("alg:\n  id: ppo\n  id: nlpo\n", "line 3: alg.id is given twice, first in line 2"),
-        ("alg: [1, 2\n", "no YAML"),
+        ("alg: [1, 2\n", "not valid YAML"),
         ("- a\n- b\n", "expected sections such as tokenizer"),
         ("", "expected sections such as tokenizer"),
         ("env: {}\n", "alg is required"),
@@ -595,7 +595,7 @@ def test_the_command_writes_the_experiment_and_says_what_it_did(
     shown = capsys.readouterr().out
     assert shown.startswith("1. ") and "warnings stand above the table" in shown
     assert "env.n_envs × alg.args.n_steps" in shown and "rollout.prompts_per_iteration" in shown
-    assert "top_k is not given" in shown and "whetstone train experiment=gpt2_nlpo.yaml" in shown
+    assert "top_k is missing" in shown and "whetstone train experiment=gpt2_nlpo.yaml" in shown
     written = (tmp_path / "gpt2_nlpo.yaml").read_text()
     assert written.startswith("# @package _global_\n")
     assert yaml.safe_load(written)["defaults"] == [
@@ -629,7 +629,7 @@ def test_bleu_of_short_texts_is_told_and_kept_with_compat(tmp_path: Path) -> Non
     change = put("reward_fn", {"id": "bleu", "args": None})
     plain = imported(tmp_path, "totto/t5_ppo", change)
     assert plain.tree()["reward"] == "bleu"
-    assert any("0 to every text of less than four words" in warning for warning in plain.warnings)
+    assert any("0 to every text of fewer than four words" in warning for warning in plain.warnings)
     assert imported(tmp_path, "totto/t5_ppo", change, compat=True).tree()["reward"] == {
         "name": "bleu",
         "variant": "rl4lms",

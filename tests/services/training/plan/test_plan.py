@@ -537,7 +537,7 @@ def test_a_plan_looks_at_the_folder(model: Path, begun: Path) -> None:
 
 def test_a_place_that_is_no_folder(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is no folder to write in"):
+    with pytest.raises(InputError, match="is not a folder to write in"):
         make_plan(command(model, tmp_path / "file"))
 
 

@@ -168,7 +168,7 @@ def test_a_file_is_no_model(model: Path) -> None:
 def test_a_folder_without_a_configuration_names_what_it_holds(model: Path) -> None:
     (model / "config.json").unlink()
     message = refusal(model)
-    assert "is no model: it has no config.json; there is: model.safetensors, tokenizer.json" in message
+    assert "is not a model: it has no config.json; there is: model.safetensors, tokenizer.json" in message
 
 
 def test_a_runs_folder_points_to_the_model_in_it(model: Path) -> None:
@@ -215,7 +215,7 @@ def test_weights_cut_short(model: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"nonsense, and long enough", b"\x02" + b"\x00" * 7 + b"[]"])
 def test_weights_that_are_none(model: Path, content: bytes) -> None:
     (model / "model.safetensors").write_bytes(content)
-    assert "model.safetensors is no safetensors file" in refusal(model)
+    assert "model.safetensors is not a safetensors file" in refusal(model)
 
 
 def test_parameters_are_counted_over_all_parts(model: Path) -> None:

@@ -264,10 +264,10 @@ def test_an_earlier_model_is_written_over_only_when_asked(bert: Path, tmp_path: 
     files, output = labelled_files(tmp_path, num=16), tmp_path / "out"
     argv = [f"model={bert}", f"data.files={files}", f"output={output}", "num_epochs=1"]
     assert run(argv) == 0
-    assert "holds a trained model; output=OTHER, or overwrite=true" in refusal(*argv)
+    assert "holds a trained model; choose another output=, or overwrite=true" in refusal(*argv)
     assert run([*argv, "overwrite=true", "seed=1"]) == 0
     assert results(output)["settings"]["seed"] == 1
-    assert "is where model=" in refusal(*argv, "overwrite=true", f"model={output}/model")
+    assert "contains model=" in refusal(*argv, "overwrite=true", f"model={output}/model")
     assert "no results.json; choose another folder" in refusal(*argv, f"output={tmp_path}")
     # a wrong word leaves the earlier one whole
     assert "no column" not in refusal(*argv, "overwrite=true", "data.text=words", "data.label=l")
@@ -308,7 +308,7 @@ def test_an_earlier_model_is_written_over_only_when_asked(bert: Path, tmp_path: 
         ),
         (
             [{"text": f"{place}", "label": n} for place, n in enumerate((0, 1, 0, 0, 0, 0, 0, 0, 2, 0))],
-            "validation row has the label 2, which no",
+            "validation row has the label 2, but the training rows have only 0, 1",
         ),
     ],
 )

@@ -105,8 +105,11 @@ CHOSEN = [
     (["p1"], "choose() returned 1 prompts; expected count=2. If too few are left, repeat some"),
     (["p1", "p2", "p3"], "choose() returned 3 prompts; expected count=2"),
     ([], "choose() returned 0 prompts; expected count=2"),
-    (["p1", "p9"], "choose() returned a str, 'p9', which is no id of the 8 prompts; expected prompt.id of 2"),
-    ([0, 1], "choose() returned a int, 0, which is no id of the 8 prompts"),
+    (
+        ["p1", "p9"],
+        "choose() returned a str, 'p9', which is not an id of the 8 prompts; expected prompt.id of 2",
+    ),
+    ([0, 1], "choose() returned a int, 0, which is not an id of the 8 prompts"),
     (np.array([0, 1]), "choose() returned a int64, "),
     ([prompts(1)[0]] * 2, "choose() returned a Prompt, "),
 ]

@@ -83,7 +83,7 @@ def test_what_can_never_work_is_told_before_anything_starts(model: Path, tmp_pat
     )
     message = told_at_start(settings(model, *MIXED, curriculum, "task.parts.easy.weight=1"))
     assert "choose() returned 1 prompts; expected count=4" in message
-    with pytest.raises(InputError, match=r"rollout.priority_scale=1 would draw them by weight: leave it out"):
+    with pytest.raises(InputError, match=r"rollout.priority_scale=1 would draw prompts by weight. Leave out"):
         settings(model, *PLAIN, curriculum, "rollout.priority_scale=1")
     with pytest.raises(InputError, match="follows the rewards of the model's answers"):
         settings(model, *PLAIN, curriculum, "algorithm=supervised")
