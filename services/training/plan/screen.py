@@ -135,7 +135,7 @@ def _memory(plan: Plan) -> RenderableType:
         table.add_row(where, amount.what, _size(amount), amount.note)
         before = amount.where
     workers = plan.settings.rollout.num_workers
-    total = f"learner and {workers} worker{'s' * (workers > 1)}, without environments and reward replicas"
+    total = f"learner and {workers} worker{'s' * (workers > 1)}, without environments and graders"
     if any(amount.num_bytes is None for amount in plan.memory):
         total += ", and without parts that have no number here"
     if plan.deployment.workers_sleep:
