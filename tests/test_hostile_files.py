@@ -130,7 +130,7 @@ def test_pickled_weights_call_nothing(model: Path, tmp_path: Path) -> None:
         (struct.pack("<Q", 2**62) + b"{}", "cut short"),
         (header(2**40, 2**42), "cut short"),
         (header(-3, -8), "too long"),
-        (b"", "no safetensors file"),
+        (b"", "not a safetensors file"),
     ],
 )
 def test_a_header_that_lies_is_refused(model: Path, content: bytes, why: str) -> None:
