@@ -16,7 +16,7 @@ from services import cli
 from services.commands.listing import KINDS, blocks
 from tests.progress import without_progress
 
-PROMISED_S = 6.0  # of a processor: one and a half on an idle machine, more on a busy or a slow one
+PROMISED_S = 10.0  # of a processor: one and a half on an idle machine, more on a busy or a slow one
 
 
 @dataclass(frozen=True)
