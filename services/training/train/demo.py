@@ -1,7 +1,7 @@
 """`whetstone demo`: train a model from scratch with the whole service on this machine, in minutes.
 
-A small GPT with its own tokenizer first learns to write rows of numbers (supervised). Then PPO, with vLLM's
-rollouts, teaches it to write increasing rows. Nothing is downloaded.
+A small GPT with its own tokenizer first learns to write rows of numbers (supervised). Then PPO, with
+rollout workers on Ray, teaches it to write increasing rows. Nothing is downloaded.
 """
 
 import os
@@ -37,7 +37,7 @@ def demo(overrides: Sequence[str]) -> int:
     if not (start_model / "model.safetensors").exists():
         print("1/2  a small GPT learns to write rows of numbers (supervised)", flush=True)
         make_start_model(start_model, seed=0)
-    print("2/2  PPO: vLLM writes, a reward scores, the learner updates", flush=True)
+    print("2/2  PPO: rollout workers write, a reward scores, the learner updates", flush=True)
     code = train(settings)
     if code == 0:
         folder = RunFolder(Path(settings.output_dir).absolute() / settings.run_name)

@@ -31,7 +31,7 @@ def demo_instruct(overrides: Sequence[str]) -> int:
     if Path(settings.model.path) == start_model and not start_model.exists():
         print("1/2  SmolLM2-135M-Instruct, Apache 2.0: from GGUF to Hugging Face's format", flush=True)
         make_start_model(start_model)
-    print("2/2  GRPO: vLLM answers, a reward scores, the learner updates a LoRA", flush=True)
+    print("2/2  GRPO: rollout workers answer, a reward scores, the learner updates a LoRA", flush=True)
     code = train(settings)
     if code == 0:
         folder = RunFolder(Path(settings.output_dir).absolute() / settings.run_name)
