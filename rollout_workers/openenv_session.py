@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from websockets.asyncio.client import process_exception
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
@@ -134,6 +135,8 @@ class Session:
                 ping_interval=None,  # a deadline ends each wait, and a server that computes answers no ping
             )
         except (InvalidURI, InvalidHandshake) as error:
+            if process_exception(error) is None:  # a dying server closes it, a loaded one answers 503
+                raise ConnectionError(f"the handshake was not completed: {error}") from None
             raise EpisodeError(f"{address} is not an OpenEnv WebSocket: {error}") from None
 
     def _limit_s(self, kind: str) -> float:

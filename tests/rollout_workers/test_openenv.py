@@ -4,7 +4,9 @@ WHETSTONE_OPENENV names a Python that has openenv-core, whose own server then an
 """
 
 import os
+import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from contracts.errors import EpisodeError, InputError
 from contracts.rollout import Prompt
 from contracts.settings import build
 from rollout_workers.environments.openenv import OpenEnv
+from rollout_workers.openenv_session import Session
 from tests.rollout_workers.killable_server import Server
 
 SERVER = Path(__file__).with_name("openenv_server.py")
@@ -110,6 +113,33 @@ def test_a_server_that_fails_hangs_or_dies_is_told_and_can_be_played_again(
         server.start()
         assert play.reset(PROMPT, 0).text == "ready 7\n"
     play.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"", "reset failed, because the connection failed: the handshake was not completed"),
+        (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", "connection failed: .* HTTP 503"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "/ws is not an OpenEnv WebSocket"),
+    ],
+    ids=["closed", "loaded", "a page"],
+)
+def test_a_handshake_that_a_dying_server_breaks_is_no_wrong_address(answer: bytes, message: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer_once() -> None:
+            line, _ = server.accept()
+            line.recv(65536)
+            line.sendall(answer)
+            line.close()
+
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        session = Session(f"http://127.0.0.1:{port}", start_timeout_s=30.0, step_timeout_s=30.0)
+        with pytest.raises(EpisodeError, match=message):
+            session.reset({})
+        thread.join()
 
 
 def test_wrong_settings_say_what_is_expected(serve: Callable[..., Server]) -> None:
