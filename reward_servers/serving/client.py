@@ -1,7 +1,7 @@
 """Clients of reward servers inside the cluster: parallel calls with deadlines and retries.
 
 submit(samples) ──▶ every reward ──▶ chunks ──▶ call
-                                                  │ replica lost, longer than timeout_s: retry later
+                                                  │ process died, longer than timeout_s: retry later
 future ◀── weighted sum ◀── answers in order ◀────┘ retries used up: RewardError
 
 A chunk has `batch_size` samples; for a reward of whole groups it is one group. A replica measures the time in
@@ -172,7 +172,7 @@ class RemoteServer:
     async def _call(self, ask: Ask, *batches: Sequence[Any], is_patient: bool = False) -> Any:
         """Call until there is an answer, within `timeout_s` unless the replica measures its time itself."""
         timeout_s = self._patience_s if is_patient else self._settings.timeout_s
-        problem = ""
+        problem = remedy = ""
         for attempt in range(self._retries + 1):
             if attempt:
                 self._warn(f"{problem}, retry {attempt} of {self._retries}")
@@ -188,13 +188,24 @@ class RemoteServer:
                     return await asyncio.wait_for(self._answer(ask, batches), timeout_s)
             except TimeoutError as error:
                 problem = f"no answer within {error.args[0] if error.args else timeout_s:g} s"
+                remedy = "See its replica's log, or raise reward_servers.retries or its timeout_s"
             except (RayError, RayServeException) as error:
                 self.is_lost = True
-                problem = f"replica lost ({type(error).__name__})"
+                problem = f"its process died ({type(error).__name__})"
+                remedy = self._remedy_of_deaths()
         num_samples = sum(len(samples) for samples in batches)
         raise RewardError(
             f"{self._name}: {problem}, {self._retries + 1} times in a row, for {num_samples} samples. "
-            "See its replica's log, or raise reward_servers.retries or its timeout_s"
+            f"{remedy}"
+        )
+
+    def _remedy_of_deaths(self) -> str:
+        if self._kind != "reward" or self._settings.sandbox is not None:
+            return "See its replica's log, or raise reward_servers.retries"
+        label = self._name.removeprefix("reward ")
+        return (
+            f"If one of the texts ends it, reward_servers.{label}.sandbox={{}} scores the others and names "
+            "that text; or raise reward_servers.retries"
         )
 
     async def _on_replicas(self, count: int) -> None:

@@ -29,7 +29,7 @@ class Words:
 
 
 class Moody:
-    """Does what the text says: raises, returns NaN, takes its time, or gives the process away."""
+    """Does what the text says: raises, returns NaN, dies, takes its time, or gives the process away."""
 
     deterministic: ClassVar[bool] = False
 
@@ -41,6 +41,8 @@ class Moody:
             raise KeyError("no such mood")
         if text == "nan":
             return math.nan
+        if text == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
         if text.startswith("wait "):
             self._wait(Path(text.removeprefix("wait ")))
         time.sleep({"sleep": 1.0, "nap": 0.05}.get(text, 0.0))

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -89,16 +89,40 @@ def test_a_killed_process_costs_no_score(
     victim = pid_of_moody(client)
     with caplog.at_level(logging.WARNING):
         future = client.submit([Sample(f"wait {tmp_path}")] * 64)
-        end = time.monotonic() + 60
-        while not (tmp_path / str(victim)).exists():  # it is at a call
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until((tmp_path / str(victim)).exists)  # it is at a call
         os.kill(victim, signal.SIGKILL)
         (tmp_path / "go").touch()
         scores = future.result(120)
     assert [score.parts["moody"] for score in scores] == [1.0] * 64
-    assert "reward moody: replica lost" in caplog.text and "retry 1 of 2" in caplog.text
+    assert "reward moody: its process died" in caplog.text and "retry 1 of 2" in caplog.text
     assert pid_of_moody(client) != victim
+
+
+def test_calls_that_were_not_sent_wait_for_the_next_process_and_use_up_no_try(
+    client: Any, tmp_path: Path
+) -> None:
+    narrow = {"batch_size": 1, "max_ongoing_requests": 2}
+    part = parts({"name": f"{GRADERS}:Moody", "label": "narrow"})
+    with beside_driver(part, retries=0, narrow=narrow) as alone:
+        victim = int(alone.submit([Sample("pid")]).result(60)[0].total)
+        lost = alone.submit([Sample(f"wait {tmp_path}")])
+        until((tmp_path / str(victim)).exists)
+        waiting = [alone.submit([Sample("later")]) for _ in range(30)]  # one is sent, 29 are not
+        os.kill(victim, signal.SIGKILL)
+        (tmp_path / "go").touch()
+        assert lost.exception(60) is not None
+        ends = [future.exception(120) for future in waiting]
+    assert [end for end in ends if end is None] == [None] * 29
+
+
+def test_a_text_that_ends_its_process_again_and_again_is_named_by_a_sandbox(client: Any) -> None:
+    part = parts({"name": f"{GRADERS}:Moody", "label": "fragile"})
+    expected = (
+        r"reward fragile: its process died \(\w+\), 2 times in a row, for 1 samples\. If one of the texts "
+        r"ends it, reward_servers\.fragile\.sandbox=\{\} scores the others and names that text"
+    )
+    with beside_driver(part, retries=1) as alone, pytest.raises(RewardError, match=expected):
+        alone.submit([Sample("die")]).result(120)
 
 
 def test_a_stopped_process_is_replaced(client: Any) -> None:
@@ -127,10 +151,7 @@ def test_a_grader_that_hangs_is_late_and_its_process_is_replaced(client: Any, tm
         with actor_watch.watched([actor_watch.grader_process(handle)], warnings.append):
             with pytest.raises(RewardError, match=r"reward hanging: no answer within 1 s, 1 times in a row"):
                 alone.submit([Sample(f"wait {tmp_path}")]).result(60)
-            end = time.monotonic() + 60
-            while not warnings:
-                assert time.monotonic() < end
-                time.sleep(0.1)
+            until(lambda: bool(warnings))
     assert "the process of reward-hanging hangs: the grader has been at one batch for" in warnings[0]
 
 
@@ -155,6 +176,13 @@ def test_a_process_whose_successor_can_not_load_the_grader_ends_the_wait_with_th
         assert failing.submit([Sample("a b")]).result(60)[0].total == 2.0
         with pytest.raises(RewardError, match=r"reward-failing: .* did not start: .*FileExistsError"):
             failing.submit([Sample("die")]).result(120)
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -258,7 +258,7 @@ def test_a_killed_replica_costs_no_score(
         (tmp_path / "go").touch()
         scores = future.result(120)
     assert [score.total for score in scores] == [2.0] * 64
-    assert "reward moody: replica lost" in caplog.text
+    assert "reward moody: its process died" in caplog.text
     assert "retry 1 of 2" in caplog.text
 
 
