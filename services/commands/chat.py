@@ -59,15 +59,16 @@ def run(argv: Sequence[str]) -> int:
         converse(reader, speaker, _lines(), partial(print, end="", flush=True))
         return 0
     with doing("loading the web server"):
-        from services.inference.chat.web_chat import Facts, serve
-        from services.terminal.web_pages import listen
+        from services.inference.chat.web_chat import chat_app, facts_of
+        from services.terminal.web_pages import listen, serve_pages
 
     with listen(arguments.host, arguments.port, token_in(arguments)) as door:
         with doing("loading the model"):
             reader, speaker = _ready(model, sampling, room, arguments)
         note = _endless(sampling) if speaker.never_ends else ""
         name = Path(arguments.model).resolve().name if model.of_run else arguments.model
-        serve(door, Facts(name, sampling, arguments.system or None, note), reader, speaker)
+        facts = facts_of(name, sampling, arguments.system or None, note)
+        serve_pages(door, chat_app(facts, reader, speaker, door.host, door.token))
     return 0
 
 

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
 from reward_servers.settings import Part, RewardServersSettings, parts
+from tests.pages import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -176,13 +177,6 @@ def test_a_process_whose_successor_can_not_load_the_grader_ends_the_wait_with_th
         assert failing.submit([Sample("a b")]).result(60)[0].total == 2.0
         with pytest.raises(RewardError, match=r"reward-failing: .* did not start: .*FileExistsError"):
             failing.submit([Sample("die")]).result(120)
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextmanager

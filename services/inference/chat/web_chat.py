@@ -12,13 +12,12 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException
 from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from contracts.errors import InputError
 from contracts.network.access import digest
@@ -28,26 +27,14 @@ from contracts.secrets.redaction import redact
 from contracts.settings import Settings
 from services.inference.chat.prompts import Reader
 from services.inference.chat.speaker import Speaker
-from services.terminal.web_pages import Door, page_of, serve_pages
+from services.terminal.web_pages import page_of
 
 MOST_BYTES = 512 * 1024  # limit of a request
 MOST_WAITING = 16  # conversations
 PAGE = Path(__file__).with_name("web_chat.html.j2")
 
 Event = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts about the model for the page.
-
-    Example: `Facts("numbers-ppo-seed0", Sampling(max_tokens=20), system=None, note="")`
-    """
-
-    name: str
-    sampling: Sampling
-    system: str | None
-    note: str
+Facts = dict[str, Any]
 
 
 class Message(Settings):
@@ -119,9 +106,15 @@ class Answers:
             tell({"error": redact(f"{type(error).__name__}: {error}")[:500]})
 
 
-def serve(door: Door, facts: Facts, reader: Reader, speaker: Speaker) -> None:
-    """Serve the page and answer until Ctrl-C."""
-    serve_pages(door, chat_app(facts, reader, speaker, door.host, door.token))
+def facts_of(name: str, sampling: Sampling, system: str | None, note: str) -> Facts:
+    """Return what the page shows about the model.
+
+    >>> facts_of("tiny", Sampling(max_tokens=20, temperature=0.0), None, "")["drawn"]
+    'greedy'
+    """
+    drawn = f"temperature {sampling.temperature:g}" if sampling.temperature else "greedy"
+    most = sampling.max_tokens
+    return {"name": name, "max_tokens": most, "drawn": drawn, "system": system, "note": note}
 
 
 def chat_app(facts: Facts, reader: Reader, speaker: Speaker, host: str, token: str | None) -> Any:
@@ -134,15 +127,12 @@ def chat_app(facts: Facts, reader: Reader, speaker: Speaker, host: str, token: s
         return page_of(PAGE)
 
     @app.get("/api/model")
-    async def model() -> dict[str, Any]:
-        temperature, most = facts.sampling.temperature, facts.sampling.max_tokens
-        drawn = f"temperature {temperature:g}" if temperature else "greedy"
-        about = {"system": facts.system, "note": facts.note}
-        return {"name": facts.name, "max_tokens": most, "drawn": drawn} | about
+    async def model() -> Facts:
+        return facts
 
     @app.post("/api/answer")
-    async def answer(request: Request) -> StreamingResponse:
-        messages = [message.model_dump() for message in (await _conversation(request)).messages]
+    async def answer(conversation: Conversation) -> StreamingResponse:
+        messages = [message.model_dump() for message in conversation.messages]
         try:
             # In a thread, because tokenizing a long text takes seconds while the server must answer.
             async with reading:
@@ -153,17 +143,6 @@ def chat_app(facts: Facts, reader: Reader, speaker: Speaker, host: str, token: s
 
     key = None if token is None else digest(token)
     return guard(app, host, key, most_bytes=MOST_BYTES, remedy="begin a new conversation", below="/api/")
-
-
-async def _conversation(request: Request) -> Conversation:
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "expected content-type application/json")  # no foreign form can send it
-    try:
-        return Conversation.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise HTTPException(422, f"{where or 'body'}: {first['msg']}") from None
 
 
 async def _lines(num_forgotten: int, events: AsyncIterator[Event]) -> AsyncIterator[str]:

@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +19,7 @@ from services.runs.report.live_page import live_app
 from services.terminal.web_pages import listen
 from tests.browser import browser_tab
 from tests.chat_server import running as running_at
+from tests.pages import served_until_ctrl_c
 from tests.services.runs.report.test_report import CONFIG
 
 EVIL = "<script>document.title='evil'</script><img src=x onerror=document.title='evil'>"
@@ -222,21 +220,10 @@ def test_the_command_serves_until_ctrl_c(folder: RunFolder, monkeypatch: pytest.
     monkeypatch.delenv("WHETSTONE_TOKEN", raising=False)
     with pytest.raises(InputError, match="lets others in"):
         watch.run([str(folder.path), "--web", "--host", "0.0.0.0", "--port", "0"])
-    command = [sys.executable, "-m", "services.cli", "watch", str(folder.path), "--web", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            url = re.findall(r"http://[\d.:]+/", process.stdout.readline())[0]
-            answer = httpx.get(f"{url}api/episodes", timeout=60).json()
-            assert (answer["name"], answer["all"], answer["running"]) == (
-                "run",
-                0,
-                True,
-            )  # this process holds it
-            process.send_signal(signal.SIGINT)
-            assert process.wait(90) == 0
-        finally:
-            process.kill()
+    with served_until_ctrl_c("watch", str(folder.path)) as url:
+        answer = httpx.get(f"{url}/api/episodes", timeout=60).json()
+        state = (answer["name"], answer["all"], answer["running"])
+        assert state == ("run", 0, True)  # this process holds it
 
 
 # In a browser
