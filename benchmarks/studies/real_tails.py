@@ -10,16 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.again import Train, started
 from benchmarks.models import made
 from benchmarks.other_load import OtherLoad
-from benchmarks.outcome import OUT, publish, silent_console
+from benchmarks.outcome import OUT, publish
 from contracts.scores import Sample
-from contracts.settings import with_options
-from services.config.compose import run_settings
 from services.runs.folder import RunFolder
-from services.runs.tracking.tracker import Tracker
-from services.terminal.interrupts import StopRequest
-from services.training.loop.controller import Clients
 
 ROOT = OUT / "real-tails"
 SHORT, LONG = 12, 240  # tokens of a text
@@ -85,18 +81,11 @@ def chains() -> Path:
     return folder
 
 
-def measured(clients: Clients, options: Sequence[str], name: str, begin: str) -> dict[str, float]:
+def measured(train: Train, options: Sequence[str], name: str) -> dict[str, float]:
     """Train from the start's weights; return the run's figures."""
-    from services.training.train.loop import controller
-
-    settings = run_settings([*options, f"output_dir={ROOT / 'runs'}", f"run_name={name}", "resume=never"])
-    clients.workers.cancel_all()
-    clients.learner.load(begin)
-    folder = RunFolder.open(settings.output_dir, settings.run_name, settings.resolved(), settings.resume)
-    tracker = Tracker.start(settings.tracking, settings.output_dir, settings.run_name)
     load = OtherLoad()
     load.start()
-    controller(settings, clients, folder, tracker, silent_console(), StopRequest()).run()
+    folder = train(options, name)
     return figures(folder) | {"other load": load.share()}
 
 
@@ -117,22 +106,13 @@ def figures(folder: RunFolder) -> dict[str, float]:
 
 def all_rounds(seeds: Sequence[int]) -> dict[str, list[dict[str, float]]]:
     """Start the parts; run every order with each seed, in turn."""
-    from services.cluster.ray_cluster import cluster
-    from services.training.preflight import preflight
-    from services.training.train import launch
-
     options = [*ALWAYS, f"model.path={chains()}"]
-    begin, runs = ROOT / "begin", {kind: list[dict[str, float]]() for kind in KINDS}
-    settings = run_settings([*options, *KINDS["finished, 6"]])
-    checked = preflight.check(settings)
-    settings = with_options(settings, checked.chosen)
-    with cluster(print), launch.service(settings, print, print, checked.trial) as clients:
-        begin.mkdir(parents=True, exist_ok=True)
-        clients.learner.save(str(begin))
+    runs = {kind: list[dict[str, float]]() for kind in KINDS}
+    with started([*options, *KINDS["finished, 6"]], ROOT) as train:
         for seed in seeds:
             for kind, values in runs.items():
                 name = f"{kind.replace(', ', '-')}-seed{seed}"
-                values.append(measured(clients, [*options, *KINDS[kind], f"seed={seed}"], name, str(begin)))
+                values.append(measured(train, [*options, *KINDS[kind], f"seed={seed}"], name))
                 print(name, {key: round(value, 3) for key, value in values[-1].items()}, flush=True)
     return runs
 
