@@ -25,7 +25,7 @@ def started(options: Sequence[str], root: Path) -> Iterator[Train]:
     from services.training.train import launch
     from services.training.train.loop import controller
 
-    settings = run_settings(options)
+    settings = run_settings(list(options))
     checked = preflight.check(settings)
     settings = with_options(settings, checked.chosen)
     begin = root / "begin"
