@@ -80,7 +80,7 @@ class Command:
         self.holder: StopRequest | None = None
         self.last_words: Callable[[], str] = lambda: ""
         self.is_for_others: set[int] = set()  # signals that do not end the command
-        self._before = {number: signal.signal(number, self.interrupt) for number in heeded()}
+        self.before = {number: signal.signal(number, self.interrupt) for number in heeded()}
         self._pipe, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         self._wakeup_before = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
@@ -90,7 +90,7 @@ class Command:
     def close(self) -> None:
         """Restore the earlier handlers and end the thread after the command's normal end."""
         signal.set_wakeup_fd(self._wakeup_before)
-        for number, handler in self._before.items():
+        for number, handler in self.before.items():
             signal.signal(number, handler)
         os.close(self._wakeup)  # the thread reads the end of the pipe and returns
         self._thread.join()
@@ -167,13 +167,32 @@ class Command:
 _command: Command | None = None
 
 
-def _forget_in_child() -> None:
-    """Detach a forked process from the command's pipe, so its signals do not reach the command."""
+_forking = threading.local()  # .mask: the thread's blocked signals before its fork
+
+
+def _before_fork() -> None:
+    """Block signals, because Python forgets signals that reach a forked process before its first step."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if _command else ())
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _in_child() -> None:
+    """Give a forked process the signal handlers from before the command, and detach it from the pipe.
+
+    A reward may fork a pool of processes, which ends them by SIGTERM: our exception could leave a lock held.
+    """
     if _command is not None:
         signal.set_wakeup_fd(-1)
+        for number, handler in _command.before.items():
+            if isinstance(getattr(signal.getsignal(number), "__self__", None), Command | StopRequest):
+                signal.signal(number, handler)
+    _after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 @contextlib.contextmanager

@@ -238,6 +238,32 @@ def test_a_forked_process_that_is_ended_does_not_end_the_command(tmp_path: Path)
     assert process.returncode == 7
 
 
+def test_a_pool_that_a_reward_forks_ends_without_a_word_and_without_a_wait(tmp_path: Path) -> None:
+    """A pool ends its processes by SIGTERM, also while they hold a lock."""
+    process = run_script(
+        tmp_path,
+        """
+        import multiprocessing
+        stop = interrupts.StopRequest()
+        with interrupts.interruptible("x"):
+            for hold in (lambda: None, stop.hold):
+                hold()
+                with multiprocessing.get_context("fork").Pool(2) as pool:
+                    pool.map(len, ["a", "bc"])
+                child = os.fork()
+                if not child:
+                    time.sleep(1000)
+                time.sleep(0.3)
+                os.kill(child, signal.SIGTERM)
+                assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM
+            print("ready", flush=True)
+            os._exit(7)
+        """,
+    )
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (7, "")
+
+
 def test_a_job_in_the_background_heeds_sigterm_and_no_ctrl_c(tmp_path: Path) -> None:
     """As a shell starts it with `&` from a script."""
     process = run_script(
