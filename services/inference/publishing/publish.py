@@ -109,9 +109,8 @@ def to_hub(folder: RunFolder, model: Path, name: str, private: bool) -> str:
         InputError: the hub refuses the name or the token, or only this machine has the adapter's base.
         RunError: the hub can't be reached, or the upload fails.
     """
-    import httpx
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 
     if (model / CONFIG).is_file() and Path(base := _base_of(model)).is_dir():
         raise InputError(
@@ -137,7 +136,7 @@ def to_hub(folder: RunFolder, model: Path, name: str, private: bool) -> str:
         raise InputError(f"{name}: {error}. A folder is written ./{name}") from None
     except HfHubHTTPError as error:
         raise _refusal(name, error) from None
-    except (OSError, httpx.HTTPError) as error:  # no network, or a full disk
+    except (OSError, HTTPError) as error:  # no network, or a full disk
         raise RunError(f"{name}: the upload failed: {type(error).__name__}: {error}") from None
     return str(address)
 

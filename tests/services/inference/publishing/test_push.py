@@ -101,6 +101,12 @@ def test_nothing_private_goes_into_a_public_repository(run: RunFolder) -> None:
     assert not kept.files
 
 
+def test_a_hub_that_does_not_answer_is_told(run: RunFolder) -> None:
+    done = push(run.path, "me/numbers", HF_ENDPOINT="http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert "me/numbers: the upload failed: ConnectError" in done.stderr and "unexpected" not in done.stderr
+
+
 def test_a_wrong_token_is_told_and_not_shown(run: RunFolder) -> None:
     with hub(TOKEN) as kept:
         done = push(run.path, "me/numbers", HF_ENDPOINT=kept.url, HF_TOKEN="hf_another_token")
