@@ -15,6 +15,8 @@ from services.inference.grading.sample_files import read_samples
 from services.inference.grading.values import Scored, check_needs, find_grader, metric_values, reward_values
 from services.terminal.doing import doing
 
+LONG = 1e9  # a number from here on has too many digits for a column
+
 
 def run(argv: Sequence[str]) -> int:
     """Print the values. Return the exit code.
@@ -94,6 +96,15 @@ def _print_table(values: Mapping[str, MetricValue]) -> None:
     for key, value in values.items():
         rows = value.rows
         measured = (statistics.pstdev(rows), min(rows), max(rows)) if rows else ()
-        spread = [*(f"{number:.4f}" for number in measured), str(len(rows))] if rows else []
-        table.add_row(key, f"{value.corpus:.4f}", *spread)
+        spread = [*map(_shown, measured), str(len(rows))] if rows else []
+        table.add_row(key, _shown(value.corpus), *spread)
     Screen().print(table)
+
+
+def _shown(number: float) -> str:
+    """Return the number as text that a column can't cut, because a cut number reads like another one.
+
+    >>> _shown(0.5), _shown(-12345.678), _shown(7e300)
+    ('0.5000', '-12345.6780', '7e+300')
+    """
+    return f"{number:.4f}" if abs(number) < LONG else f"{number:.4g}"
