@@ -33,7 +33,12 @@ def missing_keys(needed: Sequence[str], meta: Mapping[str, Any]) -> list[str]:
 
 
 def shown_keys(meta: Mapping[str, Any]) -> str:
-    return ", ".join(map(str, meta)) or "none"
+    """Return the keys of the meta data as text; a key without a value is marked.
+
+    >>> shown_keys({"answer": None, "topic": "sums"}), shown_keys({})
+    ('answer (null), topic', 'none')
+    """
+    return ", ".join(f"{key} (null)" if value is None else str(key) for key, value in meta.items()) or "none"
 
 
 def lacking(component: Any, name: str, sample: Sample) -> str | None:

@@ -91,9 +91,14 @@ def check_meta(prompts: Sequence[Prompt], graders: Sequence[Grader], task_name: 
     for prompt in prompts:
         for grader, needed in needs:
             if missing := missing_keys(needed, prompt.meta):
+                remedy = "Choose another for this task"
+                if missing[0] in prompt.meta:
+                    remedy = "Leave this prompt out of the data"
+                elif task_name == "prompts":
+                    remedy = f"With task=prompts, name the column: task.meta_columns=[{missing[0]}]"
                 raise InputError(
                     f"{grader} needs meta data {', '.join(missing)}, but task={task_name} "
-                    f"gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). Choose another for this task"
+                    f"gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). {remedy}"
                 )
 
 

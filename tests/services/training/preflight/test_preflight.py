@@ -653,6 +653,8 @@ class Labelled(Words):
             last = replace(last, references=("", " "))
         elif self.lacks == "intent":
             last = replace(last, meta={"label": 0, "length": 3})
+        elif self.lacks == "value":
+            last = replace(last, meta={"label": 0, "intent": None})
         return [*whole, last]
 
 
@@ -667,6 +669,11 @@ def test_what_a_grader_needs_is_looked_for_in_every_prompt(model: Path, key: str
     assert (
         f"{key}={PICKY} needs meta data intent, but task={__name__}:Labelled gives: label, length "
         "(prompt words/train/1)" in refusal(model, task={**task, "lacks": "intent"}, **other)
+    )
+    assert (
+        f"needs meta data intent, but task={__name__}:Labelled gives: label, intent (null) "
+        "(prompt words/train/1). Leave this prompt out"
+        in refusal(model, task={**task, "lacks": "value"}, **other)
     )
     message = refusal(model, task={**task, "lacks": "references"}, **other)
     assert f"{key}={PICKY} compares with references, but prompt words/train/1 has only empty" in message
