@@ -123,7 +123,12 @@ class RunSettings(RunParts):
         environment, algorithm = info.data.get("environment"), info.data.get("algorithm")
         rewards_itself = bool(environment and environment.rewards_itself)
         can_do_without = rewards_itself or bool(algorithm and not algorithm.traits.earns)
-        asked_for_none = can_do_without and value == []
+        asked_for_none = value == []
+        if asked_for_none and default and not can_do_without:
+            raise InputError(
+                "reward: got []; this run learns from a reward. Give reward=NAME, or leave out reward= to "
+                f"take the task's, {default}"
+            )
         rewards = parts(value, "reward") or (() if asked_for_none else parts(default, "reward"))
         if not rewards and task and environment and not can_do_without:
             raise InputError(
