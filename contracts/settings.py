@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
-from contracts.errors import InputError, did_you_mean
+from contracts.errors import InputError, did_you_mean, there_are
 from contracts.secrets.secret_values import is_secret, remember_in
 
 
@@ -97,12 +97,28 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Se
         elif mistake["type"] == "missing":
             lines.append(f"{key}: is required, and was not given")
         else:
-            message = mistake["msg"].removeprefix("Value error, ")
+            expected = "" if is_secret(key) else _expected(mistake["type"], mistake["input"])
+            if mistake["type"] == "model_type" and path and (fields := _fields_at(kind, path)):
+                expected = f"expected {key}.OPTION=VALUE; {there_are(fields)}"
+            message = expected or mistake["msg"].removeprefix("Value error, ")
             # A rule over several options says what it got; listing all of them would bury that.
             is_said = isinstance(mistake["input"], Mapping) or message.startswith("got ")
             got = "" if is_said or is_secret(key) else f"got {mistake['input']!r}; "
             lines.append((f"{key}: " if key else "") + got + message)
     return "\n".join(dict.fromkeys(lines))
+
+
+def _expected(mistake: str, got: Any) -> str:
+    """Return the form to write, if a list or a text was expected and a single value came; else "".
+
+    >>> _expected("tuple_type", "answer"), _expected("string_type", 12), _expected("int_type", "x")
+    ('expected a list: [answer]', 'expected a text, in two kinds of quotes: \\'"12"\\'', '')
+    """
+    if mistake in ("tuple_type", "list_type") and isinstance(got, str | int | float):
+        return f"expected a list: [{got}]" if isinstance(got, str) else "expected a list"
+    if mistake == "string_type" and isinstance(got, int | float):
+        return f"expected a text, in two kinds of quotes: '\"{got}\"'"
+    return ""
 
 
 def _names_a_type(part: int | str) -> bool:

@@ -14,6 +14,8 @@ from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.settings import Part
 from reward_servers.user_rewards.own import check_grader, find_grader, settled
 
+SUMMED = ("weight", "label", "standardize", "clip", "threshold")  # a part's keys beside its reward's options
+
 
 class ChecksItself(Protocol):
     """A grader's optional methods: `check` reads files before a run, `load` loads the model."""
@@ -129,7 +131,7 @@ def _create(kind: str, part: Part) -> Any:
     if issubclass(grader, Settings):  # a plain class may use these names otherwise
         for more in (ChecksItself, FindsAnswers):
             check_methods(f"{kind}={part.name}", kind, grader, more, optional=True)
-    return make(kind, part.name, grader, part.options)
+    return make(kind, part.name, grader, part.options, known=SUMMED if kind == "reward" else ("label",))
 
 
 def _check_files(kind: str, part: Part, made: Any) -> None:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from contracts.errors import InputError, did_you_mean
 from contracts.objects import own_name
+from contracts.processes.python_files import is_file
 from contracts.settings import Settings, build
 from reward_servers.chat_models.backoff import LONGEST_WAIT_S
 
@@ -81,6 +82,8 @@ class Part(Settings):
             return data
         fields = {key: value for key, value in data.items() if key in cls.model_fields}
         options = {key: value for key, value in data.items() if key not in cls.model_fields}
+        if isinstance(name := fields.get("name"), str) and ":" not in name and is_file(name):
+            raise ValueError(f"got {name}; expected a function or class in it: {name}:NAME")
         if isinstance(fields.get("name"), str) and isinstance(fields.get("label"), str | None):
             fields["label"] = label_of(fields)
         nested = fields.get("options", {})

@@ -176,7 +176,10 @@ def _metric_of(where: str, function: Any) -> type:
 def _class_of(where: str, function: Any) -> type:
     arguments = named_arguments(where, function)
     if arguments is None:
-        check_function(where, function, ["samples"], may_be_coroutine=True)
+        try:
+            check_function(where, function, ["samples"], may_be_coroutine=True)
+        except InputError as error:
+            raise InputError(f"{error}. Or name its lists: {_shown(function)}(completions, …)") from None
     elif inspect.isasyncgenfunction(function):
         raise InputError(f"{where}: got a function that yields (async def); expected one that returns a list")
     attributes = {key: getattr(function, key) for key in ATTRIBUTES if hasattr(function, key)}

@@ -62,7 +62,10 @@ def _warn_if_open(address: str) -> None:
 
 def _number(text: str) -> str:
     """Parse `3` or `workers=3` for argparse."""
-    at_least(1)(text.removeprefix(WORKERS))
+    try:
+        at_least(1)(text.removeprefix(WORKERS))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text}; expected a number, or workers=N") from None
     return text
 
 

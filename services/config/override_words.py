@@ -62,6 +62,8 @@ def parse(text: str) -> Override:
         ) from None
     if override.is_delete() or override.package is not None:
         raise InputError(f"{text}: expected KEY=VALUE; a key can't be deleted or moved")
+    if not override.key_or_group:
+        raise InputError(f"{text}: expected KEY=VALUE; the key is missing")
     override.input_line = text
     override.key_or_group = normalize("NFC", override.key_or_group)
     return override

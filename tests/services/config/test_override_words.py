@@ -75,7 +75,7 @@ def test_choices_and_ranges_still_make_a_sweep() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["~ä", "ä", "a=[ä", "a='ä", "a=f(ä", "a@ä=1"])
+@pytest.mark.parametrize("text", ["~ä", "ä", "a=[ä", "a='ä", "a=f(ä", "a@ä=1", "=3"])
 def test_what_is_no_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected KEY=VALUE"):
         parse(text)

@@ -282,6 +282,8 @@ def test_an_environment_that_rewards_by_itself_needs_no_other_reward() -> None:
     assert both.judging == Judging(at="turn", environment=COUNTDOWN, rewards_itself=True)
     with pytest.raises(InputError, match="reward: this task has no default reward"):
         settings(task=ECHO, reward=[])
+    with pytest.raises(InputError, match=r"reward: got \[\]; .* take the task's, increasing_numbers"):
+        settings(reward=[])
 
 
 def test_examples_by_chance_are_for_training_and_only_the_model_plays() -> None:
@@ -342,3 +344,24 @@ def test_an_environment_that_does_not_fit_is_refused(sections: dict[str, Any], m
     with pytest.raises(InputError) as caught:
         settings(**sections)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"run_name": 2026}, r"""run_name: got 2026; expected a text, in two kinds of quotes: '"2026"'"""),
+        (
+            {"task": {"name": "prompts", "meta_columns": "answer"}},
+            r"got 'answer'; expected a list: \[answer\]$",
+        ),
+        ({"notify": "http://host"}, r"got 'http://host'; expected notify\.OPTION=VALUE; there are: .*url"),
+        ({"reward": "mine.py"}, r"reward: got mine\.py; expected a function or class in it: mine\.py:NAME"),
+        (
+            {"reward": [{"name": "length", "wieght": 2}]},
+            r"wieght: there is no such option; did you mean 'weight'",
+        ),
+    ],
+)
+def test_a_value_of_another_form_is_answered_with_the_form_to_write(sections: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        settings(**sections)
