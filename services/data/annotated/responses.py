@@ -19,10 +19,17 @@ from typing import Any
 from contracts.conversations.messages import RESPONSE, Message, response_meta, spoken
 from contracts.errors import InputError, there_are
 from contracts.rollout import Prompt
-from services.data.annotated.row_columns import ResponseColumns, ResponseData, columns_read, response_columns
+from services.data.annotated.row_columns import (
+    RESPONSES,
+    ResponseColumns,
+    ResponseData,
+    columns_read,
+    response_columns,
+)
 from services.data.tasks.asked import is_good, references_at
 from services.data.tasks.base import ColumnRead, CountsLeftOut, Split, Task, TellsColumns
 from services.data.tasks.cells import as_text, is_blank
+from services.data.tasks.columns import named
 from services.data.tasks.file_rows import FileRows
 from services.data.tasks.files import examples_of, from_files, from_hub
 from services.data.tasks.preferences import Conversed, conversed, messages_of, with_column_thought
@@ -186,6 +193,8 @@ class _Response:
 def _read(columns: ResponseColumns, row: Mapping[str, Any], where: str) -> tuple[Prompt, list[_Response]]:
     """Return the row's prompt and its responses, the best first."""
     row = _laid_out(row, columns)
+    if row.get(columns.prompt_columns.prompt, "") is None:
+        row = {**row, columns.prompt_columns.prompt: ""}
     names = (columns.chosen, columns.rejected, columns.response)
     read = conversed(row, columns.prompt_columns, names, where)
     return read.prompt, _responses(read, columns, where)
@@ -197,11 +206,14 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_R
     pair = value_at(row, columns.chosen), value_at(row, columns.rejected)
     response = value_at(row, columns.response)
     if not all(map(is_blank, pair)) or (pair != (None, None) and response is None):
-        for column, text in zip((columns.chosen, columns.rejected), pair, strict=True):
-            text_at({column: text}, column, where)
-        messages = answers.get(columns.chosen), answers.get(columns.rejected)
-        return [_Response(str(pair[0]), message=messages[0]), _Response(str(pair[1]), False, messages[1])]
-    if response is None:
+        return [
+            _Response(_text(row, column, value_at(row, column), where), is_good, answers.get(column))
+            for column, is_good in ((columns.chosen, True), (columns.rejected, False))
+        ]
+    has_columns = {columns.response, columns.chosen} & row.keys()
+    if response is None and (
+        not has_columns or any(not is_blank(row[name]) for name in named(row, RESPONSES))
+    ):
         raise InputError(
             f"{where}: {EXPECTED}; {there_are(row, 'columns')}. "
             "If a column has another name, give it as data.response=NAME, data.chosen=NAME …"
@@ -212,12 +224,17 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_R
         _refuse_beside_ranking(row, columns, where)
         texts = texts_at({columns.response: response}, columns.response, where)
         return [_Response(text, place == 0) for place, text in enumerate(texts)]
-    text = text_at({columns.response: as_text(response)}, columns.response, where)
+    text = _text(row, columns.response, as_text(response), where)
     message = answers.get(columns.response)
     if not is_blank(thought):
         message = with_column_thought(message or {"role": "assistant", "content": text}, str(thought), where)
         text = spoken(message)
     return [_Response(text, good, message)]
+
+
+def _text(row: Mapping[str, Any], column: str, value: Any, where: str) -> str:
+    """Return a response's text; "" for a null in a column that the data have."""
+    return "" if value is None and column in row else text_at({column: value}, column, where)
 
 
 def _refuse_beside_ranking(row: Mapping[str, Any], columns: ResponseColumns, where: str) -> None:
@@ -233,7 +250,7 @@ def _laid_out(row: Mapping[str, Any], columns: ResponseColumns) -> Mapping[str, 
     """Return the row with a whole conversation in the columns where it belongs."""
     if columns.whole is None:
         return row
-    whole, rejected = messages_of(row[columns.whole]), messages_of(value_at(row, columns.rejected))
+    whole, rejected = messages_of(value_at(row, columns.whole)), messages_of(value_at(row, columns.rejected))
     if not is_blank(value_at(row, columns.chosen)):
         return {**row, columns.prompt_columns.prompt: whole}
     if is_blank(rejected):

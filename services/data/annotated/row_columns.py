@@ -86,7 +86,7 @@ class ResponseColumns:
     good: str | None = None
     group: str = "group"
     reasoning: str | None = None
-    whole: str | None = None  # whole conversations, if no column holds only the prompt
+    whole: str | None = None  # whole conversations, if no column holds only the prompt or the response
     is_pair: bool = False  # whether some rows have a pair; in these no response, thought or `good` is read
 
     @property
@@ -119,15 +119,20 @@ def response_columns(data: ResponseData, row: Mapping[str, Any], where: str) -> 
     """
     there = {name: value for name, value in row.items() if value is not None}
     prompt = _picked(data, "prompt", there, QUESTIONS)
-    whole = None
-    if not _has(there, prompt):
-        messages = named(there, CONVERSATIONS)
-        whole = next((name for name in messages if is_conversation(messages_of(there[name]))), None)
     chosen = _picked(data, "chosen", there, ("chosen",))
     rejected = _picked(data, "rejected", there, ("rejected", "rejected_response"))
+    is_pair = _has(there, chosen)
+    response = _response(data, there, prompt, where, is_pair=is_pair)
+    messages = [] if _has(there, prompt) else named(there, CONVERSATIONS)
+    if "prompt" in data.model_fields_set and not is_pair and not _has(there, response):
+        messages = [prompt]  # such as data.prompt=messages beside a column `prompt`
+    at = f"{where}, column"
+    talks = [
+        name for name in messages if is_conversation(messages_of(value_at(there, name), f"{at} '{name}'"))
+    ]
+    whole = talks[0] if talks else None
     is_asked = prompt if _has(there, prompt) else whole
     prompt_columns = Columns(prompt)
-    is_pair = _has(there, chosen)
     if (begins := is_asked or (chosen if is_pair else None)) is not None:
         around = data.system, data.input
         prompt_columns = columns_of(
@@ -135,7 +140,7 @@ def response_columns(data: ResponseData, row: Mapping[str, Any], where: str) -> 
         )
     return ResponseColumns(
         prompt_columns=replace(prompt_columns, prompt=prompt, rejected=None, is_good=None),
-        response=_response(data, there, prompt, where, is_pair=is_pair),
+        response=response,
         chosen=chosen,
         rejected=rejected,
         good=_good(data, there, where, is_pair=is_pair),

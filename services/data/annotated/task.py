@@ -28,7 +28,7 @@ def told(task: Mapping[str, Any] | None, data: ResponseData) -> dict[str, Any]:
         "path": data.path or None,
         "subset": data.subset,
         "revision": data.revision,
-        "prompt_column": None if data.prompt == "prompt" else data.prompt,
+        "prompt_column": data.prompt if "prompt" in data.model_fields_set else None,
         "references_column": data.references_column,
         "system_column": data.system,
         "input_column": data.input,

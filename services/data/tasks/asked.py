@@ -43,7 +43,8 @@ def prompt_at(row: Mapping[str, Any], columns: Columns, where: str, *, guessed: 
     if columns.references is not None:
         references = references_at(row, columns.references, where, guessed=guessed)
         answer = _last_answer(in_json(value_at(row, columns.references)), where)
-    value, at = in_json(value_at(row, columns.prompt)), f"{where}, column '{columns.prompt}'"
+    at = f"{where}, column '{columns.prompt}'"
+    value = in_json(value_at(row, columns.prompt), at)
     prompt: str | Messages
     if is_conversation(value):
         prompt, last = _before_answer(conversation(value, at), row, columns, where)
@@ -152,12 +153,13 @@ def _before_answer(
     messages: Messages, row: Mapping[str, Any], columns: Columns, where: str
 ) -> tuple[Messages, Message | None]:
     """Return the messages to answer, and the good answer, or None."""
-    other = None if columns.rejected is None else in_json(value_at(row, columns.rejected))
+    at = f"{where}, column '{columns.rejected}'"
+    other = None if columns.rejected is None else in_json(value_at(row, columns.rejected), at)
     if is_blank(other):
         before, answer = split_answer(messages)
         is_bad = normal(columns.prompt) == "rejected"
         return before, None if is_bad else answer
-    pair = [messages, conversation(other, f"{where}, column '{columns.rejected}'")]
+    pair = [messages, conversation(other, at)]
     num_same = next((n for n, (a, b) in enumerate(zip(*pair, strict=False)) if a != b), min(map(len, pair)))
     if pair[0] == pair[1]:
         num_same -= 1
@@ -182,7 +184,7 @@ def references_at(
     Raises:
         InputError: the column holds a wrong value.
     """
-    value = in_json(value_at(row, column))
+    value = in_json(value_at(row, column), f"{where}, column '{column}'")
     if is_conversation(value):
         answer = _last_answer(value, f"{where}, column '{column}'")
         return () if answer is None else (_text(answer),)
@@ -224,9 +226,13 @@ def _system(row: Mapping[str, Any], columns: Columns, prompt: str | Messages, wh
 
 def _turns(row: Mapping[str, Any], columns: Columns, where: str) -> Messages:
     """Return the turns before the prompt: messages, or pairs of a question and its answer."""
-    if columns.history is None or is_blank(value := in_json(value_at(row, columns.history))) or value == []:
-        return []
     at = f"{where}, column '{columns.history}'"
+    if (
+        columns.history is None
+        or is_blank(value := in_json(value_at(row, columns.history), at))
+        or value == []
+    ):
+        return []
     if is_conversation(value):
         return conversation(value, at)
     if not isinstance(value, list) or not all(map(is_pair, value)):

@@ -1,12 +1,16 @@
 """Single values of rows: numbers as texts, truth values as tables write them, and empty cells."""
 
 import json
+import re
 from typing import Any
 
-from contracts.conversations.messages import is_conversation
+from contracts.conversations.messages import EXAMPLE, is_conversation
+from contracts.errors import InputError
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 TRUTHS = WORDS | {"1": True, "1.0": True, "0": False, "0.0": False}
+# messages as Python prints them
+_PRINTED = re.compile(r"\[\s*\{.*['\"](role|from)['\"]\s*:.*\}\s*\]", re.DOTALL)
 
 
 def as_text(value: Any) -> Any:
@@ -37,17 +41,28 @@ def holds_nothing(value: Any) -> bool:
     return is_blank(value) or (isinstance(value, list | dict) and not value)
 
 
-def in_json(value: Any) -> Any:
+def in_json(value: Any, where: str = "") -> Any:
     """Return the conversation in a JSON text, as some tables hold it; return any other value unchanged.
 
     >>> in_json('[{"role": "user", "content": "Hi!"}]'), in_json("[1] is a list")
     ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
+
+    Args:
+        where: place of the value, for the error; "": no error.
+
+    Raises:
+        InputError: the text is a list of messages that is not JSON, as pandas and `datasets` write into CSV.
     """
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
+        if where and _PRINTED.fullmatch(value.strip()):
+            raise InputError(
+                f"{where}: a list of messages that is not JSON, got {value!r:.80}; expected JSON such as "
+                f"{EXAMPLE}. A file in JSON Lines or Parquet keeps messages; a CSV file needs json.dumps"
+            ) from None
         return value
     return parsed if is_conversation(parsed) else value
 

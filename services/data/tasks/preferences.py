@@ -45,7 +45,9 @@ def conversed(row: Mapping[str, Any], columns: Columns, responses: Sequence[str]
         InputError: a row's responses begin differently, or do not end with an answer.
     """
     prompt = columns.prompt
-    read = {name: messages_of(value_at(row, name)) for name in (prompt, *responses)}
+    read = {
+        name: messages_of(value_at(row, name), f"{where}, column '{name}'") for name in (prompt, *responses)
+    }
     conversations = {
         name: _answered(value, f"{where}, column '{name}'")
         for name, value in read.items()
@@ -82,15 +84,18 @@ def _refuse_texts_with_prompts(row: Mapping[str, Any], read: Mapping[str, Any], 
         )
 
 
-def messages_of(value: Any) -> Any:
+def messages_of(value: Any, where: str = "") -> Any:
     """Return the messages in a JSON text, or a list of a single message; return any other value unchanged.
 
     >>> messages_of({"from": "gpt", "value": "7"})
     [{'from': 'gpt', 'value': '7'}]
+
+    Raises:
+        InputError: as `in_json`.
     """
     if isinstance(value, Mapping) and is_conversation([value]):
         return [value]
-    return in_json(value)
+    return in_json(value, where)
 
 
 def with_column_thought(message: Message, thought: str, where: str) -> Message:

@@ -10,6 +10,7 @@ from services.data.tasks.file_bytes import FileBytes, Place, text_of
 csv.field_size_limit(2**31 - 1)  # a cell may be a book
 
 QUOTING = 'a cell with quotes, delimiters or line ends in it needs quotes, such as "the ""best"", it says"'
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons"}
 EMPTY = "An empty cell needs its delimiter, at the end of a line, too"
 
 
@@ -27,6 +28,12 @@ class Table:
         self._reader = csv.reader(self._lines(), delimiter=delimiter, strict=True)
         _, names = next(self._records(), (None, []))
         self.header = [name if name.strip() else f"Unnamed: {place}" for place, name in enumerate(names)]
+        others = set(SEPARATORS) - {delimiter}
+        if len(names) == 1 and others & set(names[0]):
+            raise InputError(
+                f"{where}, line 1: expected {SEPARATORS[delimiter]} between columns, because of the file's "
+                f"ending; got one column, {names[0]!r:.60}"
+            )
         for name in self.header:
             if self.header.count(name) > 1:
                 raise InputError(f"{where}, line 1: column '{name}' occurs twice; expected different names")

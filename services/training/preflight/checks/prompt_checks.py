@@ -59,7 +59,7 @@ def check_references(
     what = "only empty references" if lacking.references else "no reference"
     remedy = (
         "Leave this prompt out of the data"
-        if lacking.references
+        if lacking.references or any(has_reference(prompt.references) for prompt in prompts)
         else "With task=prompts, name the column of references: task.references_column=NAME"
     )
     if evaluation.perplexity_stride is not None and evaluation.perplexity_meta is None:

@@ -1,0 +1,119 @@
+"""Files as widely used data sets have them, and as other programs write tables with missing values."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from contracts.errors import InputError
+from contracts.rollout import Prompt
+from services.config.compose import run_settings
+from services.data.annotated.responses import ResponseData, read_responses
+from services.data.tasks.prompts import Prompts
+from services.training.preflight.checks.prompt_checks import check_references
+from tests.services.data.tasks.test_columns import ANSWER, USER, WRONG, written
+from tests.services.data.tasks.test_other_columns import AGAIN, PAIR, TEXT, annotated
+
+FEEDBACK: dict[str, Any] = {
+    "prompt": TEXT,
+    "prompt_id": "x",
+    "chosen": [USER, ANSWER],
+    "rejected": [USER, WRONG],
+}
+FEEDBACK |= {"messages": [USER, ANSWER], "score_chosen": 8.5, "score_rejected": 2.0}
+
+
+@pytest.mark.parametrize("options", [[], ["data.prompt=prompt"]])
+def test_evaluations_read_the_prompt_of_the_rows_that_are_learned(tmp_path: Path, options: list[str]) -> None:
+    file = written(tmp_path, [{**FEEDBACK, "prompt_id": n} for n in range(20)])
+    run = run_settings(["algorithm=dpo", f"data={file}", "model.path=gpt2", *options])
+    assert isinstance(run.task, Prompts) and run.data is not None
+    assert run.task.prompts("validation")[0].text == TEXT
+    assert annotated(tmp_path, [FEEDBACK]) == PAIR
+
+
+def test_a_conversation_that_is_named_is_prompt_and_response(tmp_path: Path) -> None:
+    row = {"prompt": TEXT, "messages": [USER, ANSWER, AGAIN, WRONG]}
+    assert annotated(tmp_path, [row], prompt="messages") == [(f"{TEXT}\n7\nSure ?", "8", True)]
+    with pytest.raises(InputError, match="expected prompt and response"):
+        annotated(tmp_path, [row])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [USER, ANSWER]},
+        {"prompt": TEXT, "chosen": [USER, ANSWER], "rejected": [USER, WRONG]},
+        {"prompt": TEXT, "completion": [ANSWER]},
+    ],
+)
+def test_messages_that_a_table_holds_in_pythons_form_are_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    """pandas and `datasets` write Python's form of a list into CSV, the latter with line ends for commas."""
+    table = pd.DataFrame([row] * 20).to_csv(index=False)
+    for text in (table, table.replace("}, {", "}\n {")):
+        with pytest.raises(InputError, match=r"column '\w+': a list of messages that is not JSON"):
+            annotated(tmp_path, text)
+    (tmp_path / "rows.csv").write_text(table)
+    task = Prompts(data_files=str(tmp_path / "rows.csv"))
+    if "chosen" not in row:
+        with pytest.raises(InputError, match="a list of messages that is not JSON"):
+            task.prompts("train")
+    assert annotated(tmp_path, "prompt,completion\n[{'a': 1}],\"[1, 2]\"\n") == [
+        ("[{'a': 1}]", "[1, 2]", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        ([{"prompt": "a", "completion": "b"}, {"prompt": "c", "completion": None}], 1),
+        ([{"prompt": "a", "completion": "b"}, {"prompt": "c"}], 1),
+        ([{"prompt": "a", "completion": "b"}, {"prompt": None, "completion": "d"}], 1),
+        (
+            [
+                {"prompt": "a", "chosen": "b", "rejected": "c"},
+                {"prompt": "d", "chosen": "e", "rejected": None},
+            ],
+            3,
+        ),
+    ],
+)
+def test_nulls_are_empty_texts(tmp_path: Path, rows: list[dict[str, Any]], kept: int) -> None:
+    with pytest.raises(InputError, match=r"has 1 empty (responses|prompts).*data\.skip_empty=true"):
+        annotated(tmp_path, rows)
+    assert len(annotated(tmp_path, rows, skip_empty=True)) == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "expected"),
+    [
+        ("rows.csv", "prompt;completion", "expected commas between columns"),
+        ("rows.csv", "\tprompt\tcompletion", "expected commas between columns"),
+        ("rows.tsv", "prompt,completion", "expected tabs between columns"),
+    ],
+)
+def test_other_separators_are_named(tmp_path: Path, name: str, begin: str, expected: str) -> None:
+    (tmp_path / name).write_text(f"{begin}\na;b\n")
+    with pytest.raises(InputError, match=f"line 1: {expected}.*got one column"):
+        read_responses(ResponseData(files=str(tmp_path / name)), None, "train")
+
+
+@pytest.mark.parametrize("inside", ["", "data"])
+def test_a_folder_of_pieces_names_the_option_that_reads_it(tmp_path: Path, inside: str) -> None:
+    (tmp_path / inside).mkdir(exist_ok=True)
+    for number in range(2):
+        rows = pd.DataFrame([{"prompt": f"{number} {n} ?", "completion": "b"} for n in range(10)])
+        rows.to_parquet(tmp_path / inside / f"train-0000{number}-of-00002.parquet")
+    with pytest.raises(InputError, match=rf"data\.path={tmp_path} reads a data set in pieces"):
+        read_responses(ResponseData(files=str(tmp_path)), None, "train")
+    assert len(read_responses(ResponseData(path=str(tmp_path)), None, "train").rows) == 16  # 8 of 10
+
+
+def test_one_row_without_a_reference_is_not_a_wrong_column() -> None:
+    prompts = [Prompt("prompts/train/0", "a", ("b",)), Prompt("prompts/train/1", "c")]
+    evaluation = run_settings(["model.path=gpt2"]).evaluation
+    with pytest.raises(InputError, match=r"train/1 has no reference\. Leave this prompt out"):
+        check_references(prompts, evaluation, [], "supervised")
+    with pytest.raises(InputError, match=r"name the column of references"):
+        check_references(prompts[1:], evaluation, [], "supervised")
