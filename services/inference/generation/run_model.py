@@ -132,8 +132,11 @@ def chosen_sampling(model: RunModel, arguments: argparse.Namespace) -> Sampling:
     return replace(sampling, min_tokens=min(sampling.min_tokens, sampling.max_tokens))
 
 
-def room_for_prompt(model: RunModel, max_tokens: int) -> int | None:
+def room_for_prompt(model: RunModel, max_tokens: int, option: str = "--max-tokens ") -> int | None:
     """Return a prompt's token limit beside an answer of `max_tokens`; None: no limit.
+
+    Args:
+        option: option that sets `max_tokens`, for the error.
 
     Raises:
         InputError: the answer leaves no room for a prompt.
@@ -142,7 +145,7 @@ def room_for_prompt(model: RunModel, max_tokens: int) -> int | None:
     if window is not None and max_tokens >= window:
         raise InputError(
             f"max_tokens={max_tokens} leaves no room for a prompt: the model reads {window} tokens in all. "
-            f"Give --max-tokens {window // 2}, say"
+            f"Give {option}{window // 2}, say"
         )
     if window is None or model.files.is_encoder_decoder:  # prompt and answer have a window each
         return window

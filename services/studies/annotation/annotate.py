@@ -60,7 +60,13 @@ from services.training.sources.prompt_values import (
     train,
     value_all,
 )
-from services.training.sources.row_rewards import Execute, failed_parts, score_here, score_missing
+from services.training.sources.row_rewards import (
+    Execute,
+    check_inputs,
+    failed_parts,
+    score_here,
+    score_missing,
+)
 
 if TYPE_CHECKING:
     from services.studies.annotation.pass_rate_settings import PassRateSettings
@@ -99,6 +105,7 @@ class Annotation:
         self.folder = Path(settings.output)
         self.responses = read_responses(settings.data, settings.task, settings.split)
         self.rows = self.responses.rows
+        check_inputs(settings.reward, self.rows)
         self.validation = self._validation()
         self.tokens = None if model is None else _tokens(model, settings)
         self.num_cut = 0
@@ -299,7 +306,7 @@ def _tokens(model: RunModel, settings: AnnotateSettings) -> ResponseTokens:
     tokenizer = AutoTokenizer.from_pretrained(model.path, trust_remote_code=False)
     chat = None if model.chat is None else Chat(tokenizer, model.chat)
     max_tokens = settings.rollout.max_tokens
-    room = room_for_prompt(model, max_tokens)
+    room = room_for_prompt(model, max_tokens, "rollout.max_tokens=")
     return ResponseTokens(tokenizer, settings.prompt_limit, max_tokens, room, chat)
 
 

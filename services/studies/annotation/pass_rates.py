@@ -148,7 +148,7 @@ def _asking(settings: PassRateSettings, model: RunModel, prompts: Sequence[Promp
     leases = evaluation_leases(
         prompts, to_tokens, _sampling(settings), samples=settings.samples, seed=settings.seed
     )
-    room = room_for_prompt(model, settings.rollout.max_tokens)
+    room = room_for_prompt(model, settings.rollout.max_tokens, "rollout.max_tokens=")
     for lease in leases:
         if room is not None and len(lease.tokens) > room:
             raise InputError(

@@ -180,7 +180,9 @@ def _check_data(
         return [], {}
     # These modules import pyarrow, so import them late.
     from services.training.sources.annotated_data import check_first_batch, check_lengths, open_source
+    from services.training.sources.data_needs import needs_of
     from services.training.sources.own_rows import rows_of, tokens_of
+    from services.training.sources.row_rewards import check_inputs
 
     tokenizer = load_tokenizer(settings.model)
     source = open_source(settings, tokenizer)
@@ -190,6 +192,7 @@ def _check_data(
         check_first_batch(source, algorithm, settings.algorithm_name, num_prompts, has_rows=data.has_rows)
     if not data.has_rows:
         return [], {}
+    check_inputs(needs_of(algorithm, settings.reward, data).rewards or (), rows_of(data, "train").rows)
     # Evaluations of a share use only prompts.
     warnings = []
     if data.share is None and settings.evaluated_splits:

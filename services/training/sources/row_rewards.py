@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from contracts.clients import Scoring
-from contracts.errors import DeadlineExceeded, RunError
+from contracts.errors import DeadlineExceeded, InputError, RunError
 from contracts.scores import Sample, Score
+from reward_servers.needs import has_reference, missing_keys
+from reward_servers.part_checks import needs_meta, needs_references
 from reward_servers.settings import Part
 from services.data.annotated.parts import Parts
 from services.data.annotated.reward_columns import GRADES, REWARD
@@ -214,6 +216,27 @@ def _utf8(text: str) -> str:
 
 def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), sort_keys=True, default=str)
+
+
+def check_inputs(rewards: Sequence[Part], rows: Sequence[ResponseRow]) -> None:
+    """Check that some rows have what each reward reads beside texts, before anything starts.
+
+    Raises:
+        InputError: no row has references or meta data that a reward needs.
+    """
+    prompts = [row.prompt for row in rows]
+    for part in rewards:
+        if needs_references("reward", part) and not any(has_reference(one.references) for one in prompts):
+            raise InputError(
+                f"reward={part.name} compares with references, but the data's rows have none: expected "
+                "data.references_column=NAME"
+            )
+        needed = needs_meta("reward", part)
+        if needed and all(missing_keys(needed, one.meta) for one in prompts):
+            raise InputError(
+                f"reward={part.name} needs meta data {', '.join(needed)}, but the data's rows have none: "
+                "expected data.meta_columns=[NAME, …]"
+            )
 
 
 def check_some(rewards: Sequence[Part], what: str, scores: Sequence[Score]) -> None:

@@ -8,10 +8,12 @@ import pytest
 
 from contracts.errors import InputError
 from contracts.rollout import Prompt
+from services.commands import annotate, plan
 from services.config.compose import run_settings
 from services.data.annotated.responses import ResponseData, read_responses
 from services.data.tasks.prompts import Prompts
 from services.training.preflight.checks.prompt_checks import check_references
+from tests.models import make_tiny_model
 from tests.services.data.tasks.test_columns import ANSWER, USER, WRONG, written
 from tests.services.data.tasks.test_other_columns import AGAIN, PAIR, TEXT, annotated
 
@@ -117,3 +119,31 @@ def test_one_row_without_a_reference_is_not_a_wrong_column() -> None:
         check_references(prompts, evaluation, [], "supervised")
     with pytest.raises(InputError, match=r"name the column of references"):
         check_references(prompts[1:], evaluation, [], "supervised")
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ("rouge", r"compares with references.*expected data\.references_column=NAME"),
+        ("coverage", r"needs meta data concepts.*expected data\.meta_columns="),
+    ],
+)
+def test_rows_without_what_a_reward_reads_are_refused_before_anything_starts(
+    tmp_path: Path, reward: str, message: str
+) -> None:
+    file = written(tmp_path, [{"prompt": f"{n} ?", "completion": "7", "gold": "7"} for n in range(20)])
+    words = [f"data.files={file}", f"reward={reward}", f"output={tmp_path / 'out'}", "executor=here"]
+    with pytest.raises(InputError, match=message):
+        annotate.run(words)
+    model = make_tiny_model(tmp_path / "model")
+    of_run = ["algorithm=wbc", f"data={file}", f"model.path={model}", "rollout.max_tokens=8"]
+    with pytest.raises(InputError, match=message):
+        plan.run([*of_run, f"reward={reward}"])
+    assert plan.run([*of_run, "reward=rouge", "data.references_column=gold"]) == 0
+
+
+def test_an_annotation_names_its_own_option_for_shorter_responses(tmp_path: Path) -> None:
+    file = written(tmp_path, [{"prompt": "1 2", "completion": "3"}] * 10)
+    model = make_tiny_model(tmp_path / "model")
+    with pytest.raises(InputError, match=r"Give rollout\.max_tokens=64, say"):
+        annotate.run([f"data.files={file}", f"reference={model}", f"output={tmp_path / 'out'}"])
