@@ -203,7 +203,11 @@ def _check_data(
             f"{source.num_cut} of {source.num_rows} responses are longer than rollout.max_tokens="
             f"{settings.rollout.max_tokens} and lose their end"
         )
-    return warnings, {"": rows_of(data, "train").columns}  # the task reads only their prompts
+    rows = rows_of(data, "train")
+    if left_out := rows.skipped + source.left_out:
+        counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        warnings.append(f"training leaves out of {data.source}: {counts}")
+    return warnings, {"": rows.columns}  # the task reads only their prompts
 
 
 def _check_held_out(

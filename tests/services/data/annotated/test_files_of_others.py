@@ -147,3 +147,22 @@ def test_an_annotation_names_its_own_option_for_shorter_responses(tmp_path: Path
     model = make_tiny_model(tmp_path / "model")
     with pytest.raises(InputError, match=r"Give rollout\.max_tokens=64, say"):
         annotate.run([f"data.files={file}", f"reference={model}", f"output={tmp_path / 'out'}"])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"chosen": "4", "rejected": "4"}, "1 prompts whose chosen and rejected responses are equal"),
+        ({"chosen": "4", "rejected": None}, "1 empty responses, 1 prompts with fewer than 2 responses"),
+        ({"response": ["4"]}, "1 prompts with fewer than 2 responses"),
+    ],
+)
+def test_a_plan_says_which_rows_are_left_out(
+    tmp_path: Path, row: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"{n} ?", "chosen": "7", "rejected": "8"} for n in range(20)]
+    file = written(tmp_path, [{"prompt": "a ?", **row}, *rows])
+    model = make_tiny_model(tmp_path / "model")
+    options = ["rollout.max_tokens=8", "data.skip_empty=true"]
+    assert plan.run(["algorithm=dpo", f"data={file}", f"model.path={model}", *options]) == 0
+    assert message in " ".join(capsys.readouterr().out.split())
