@@ -190,11 +190,17 @@ def _check_data(
     if data.share is None:
         num_prompts = settings.rollout.prompts_per_iteration
         check_first_batch(source, algorithm, settings.algorithm_name, num_prompts, has_rows=data.has_rows)
+    warnings = []
+    if algorithm.traits.labels and source.only_label:
+        warnings.append(
+            f"all {source.num_rows} responses of {data.source} are {source.only_label}, and "
+            f"algorithm={settings.algorithm_name} learns from both kinds; expected a column of true and "
+            "false: good, label, or data.good=NAME"
+        )
     if not data.has_rows:
-        return [], {}
+        return warnings, {}
     check_inputs(needs_of(algorithm, settings.reward, data).rewards or (), rows_of(data, "train").rows)
     # Evaluations of a share use only prompts.
-    warnings = []
     if data.share is None and settings.evaluated_splits:
         limits = settings.evaluation.num_prompts, settings.keep_best
         warnings += _check_held_out(data, algorithm, tokens_of(settings, tokenizer), *limits)

@@ -93,6 +93,12 @@ class OfflineSource:
         return int(pc.sum(self._rows.table["cut"]).as_py() or 0)
 
     @property
+    def only_label(self) -> str | None:
+        """The label of all responses, "good" or "not good"; None if there are both."""
+        labels = set(self._rows.good_M.tolist())
+        return ("good" if labels.pop() else "not good") if len(labels) == 1 else None
+
+    @property
     def num_tokens(self) -> int:
         """The number of tokens that the model reads in an epoch: prompts and responses."""
         places = [place for example in self._selection.order_E for place in self._examples[example]]

@@ -166,3 +166,25 @@ def test_a_plan_says_which_rows_are_left_out(
     options = ["rollout.max_tokens=8", "data.skip_empty=true"]
     assert plan.run(["algorithm=dpo", f"data={file}", f"model.path={model}", *options]) == 0
     assert message in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([None] * 20, "all 16 responses of"),
+        ([True] * 20, "are good, and algorithm=kto learns from both kinds"),
+        ([False] * 20, "are not good, and algorithm=kto learns from both kinds"),
+        ([True, False] * 10, None),
+    ],
+)
+def test_a_plan_says_that_labels_of_one_kind_teach_little(
+    tmp_path: Path, labels: list[bool | None], message: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, Any]] = [{"prompt": f"{n} ?", "completion": "7"} for n in range(20)]
+    for row, good in zip(rows, labels, strict=True):
+        row |= {} if good is None else {"label": good}
+    model = make_tiny_model(tmp_path / "model")
+    options = ["algorithm=kto", f"data={written(tmp_path, rows)}", f"model.path={model}"]
+    assert plan.run([*options, "rollout.max_tokens=8"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert message in printed if message else "both kinds" not in printed
