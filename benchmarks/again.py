@@ -18,24 +18,24 @@ Train = Callable[[Sequence[str], str], RunFolder]
 def started(options: Sequence[str], root: Path) -> Iterator[Train]:
     """Start the parts of a run with `options`; yield a function that trains with other options under a name.
 
-    Both must agree about everything that the parts were started with. Runs go to `root/runs`.
+    The other options may change the training, not the parts. Runs go to `root/runs`.
     """
     from services.cluster.ray_cluster import cluster
     from services.training.preflight import preflight
     from services.training.train import launch
     from services.training.train.loop import controller
 
-    settings = run_settings(list(options))
-    checked = preflight.check(settings)
-    settings = with_options(settings, checked.chosen)
+    first = run_settings(list(options))
+    checked = preflight.check(first)
+    first = with_options(first, checked.chosen)
     begin = root / "begin"
     begin.mkdir(parents=True, exist_ok=True)
-    with cluster(print), launch.service(settings, print, print, checked.trial) as clients:
+    with cluster(print), launch.service(first, print, print, checked.trial) as clients:
         clients.learner.save(str(begin))
 
         def train(options: Sequence[str], name: str) -> RunFolder:
             place = [f"output_dir={root / 'runs'}", f"run_name={name}", "resume=never"]
-            settings = run_settings([*options, *place])
+            settings = with_options(run_settings([*options, *place]), checked.chosen)
             clients.workers.cancel_all()
             clients.learner.load(str(begin))
             folder = RunFolder.open(settings.output_dir, name, settings.resolved(), settings.resume)

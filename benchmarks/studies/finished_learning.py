@@ -2,7 +2,7 @@
 
     python -m benchmarks.studies.finished_learning MODEL [--seeds 0 1 …]
 
-MODEL is the start model of `whetstone demo`. Its texts have at most 20 tokens, so that timing alone orders groups.
+MODEL is the start model of `whetstone demo`. All texts are short, so chance decides which group finishes first.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ALWAYS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model")
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(6)))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(6)), help="at least two")
     chosen = parser.parse_args()
     shutil.rmtree(ROOT, ignore_errors=True)
     always = [*ALWAYS, f"model.path={chosen.model}"]
