@@ -111,13 +111,16 @@ def explain(error: ValidationError, kind: type[BaseModel], where: str, known: Se
 def _expected(mistake: str, got: Any) -> str:
     """Return the form to write, if a list or a text was expected and a single value came; else "".
 
-    >>> _expected("tuple_type", "answer"), _expected("string_type", 12), _expected("int_type", "x")
-    ('expected a list: [answer]', 'expected a text, in two kinds of quotes: \\'"12"\\'', '')
+    >>> _expected("tuple_type", "answer"), _expected("int_type", "x")
+    ('expected a list: [answer]', '')
+    >>> print(_expected("string_type", 12))
+    expected a text, on the command line in two kinds of quotes: '"12"'
     """
     if mistake in ("tuple_type", "list_type") and isinstance(got, str | int | float):
         return f"expected a list: [{got}]" if isinstance(got, str) else "expected a list"
     if mistake == "string_type" and isinstance(got, int | float):
-        return f"expected a text, in two kinds of quotes: '\"{got}\"'"
+        shown = got if type(got) is int else "…"  # 1.10 is read as 1.1
+        return f"expected a text, on the command line in two kinds of quotes: '\"{shown}\"'"
     return ""
 
 

@@ -204,8 +204,8 @@ class RemoteServer:
             return "See its replica's log, or raise reward_servers.retries"
         label = self._name.removeprefix("reward ")
         return (
-            f"If one of the texts ends it, reward_servers.{label}.sandbox={{}} scores the others and names "
-            "that text; or raise reward_servers.retries"
+            f"If a text ends the process, reward_servers.{label}.sandbox={{}} scores the other texts and "
+            "names that one; or raise reward_servers.retries"
         )
 
     async def _on_replicas(self, count: int) -> None:

@@ -179,6 +179,8 @@ def _class_of(where: str, function: Any) -> type:
         try:
             check_function(where, function, ["samples"], may_be_coroutine=True)
         except InputError as error:
+            if inspect.isasyncgenfunction(function) or "samples" in inspect.signature(function).parameters:
+                raise
             raise InputError(f"{error}. Or name its lists: {_shown(function)}(completions, …)") from None
     elif inspect.isasyncgenfunction(function):
         raise InputError(f"{where}: got a function that yields (async def); expected one that returns a list")

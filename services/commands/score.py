@@ -102,7 +102,7 @@ def _print_table(values: Mapping[str, MetricValue]) -> None:
 
 
 def _shown(number: float) -> str:
-    """Return the number as text that a column can't cut, because a cut number reads like another one.
+    """Return the number as a short text, because a cut number looks like another number.
 
     >>> _shown(0.5), _shown(-12345.678), _shown(7e300)
     ('0.5000', '-12345.6780', '7e+300')

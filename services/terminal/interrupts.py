@@ -172,7 +172,8 @@ _forking = threading.local()  # .mask: the thread's blocked signals before its f
 
 def _before_fork() -> None:
     """Block signals, because Python forgets signals that reach a forked process before its first step."""
-    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if _command else ())
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # first, because blocking may call a handler
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if _command else ())
 
 
 def _after_fork() -> None:

@@ -113,14 +113,14 @@ def test_calls_that_were_not_sent_wait_for_the_next_process_and_use_up_no_try(
         (tmp_path / "go").touch()
         assert lost.exception(60) is not None
         ends = [future.exception(120) for future in waiting]
-    assert [end for end in ends if end is None] == [None] * 29
+    assert ends.count(None) >= 29
 
 
 def test_a_text_that_ends_its_process_again_and_again_is_named_by_a_sandbox(client: Any) -> None:
     part = parts({"name": f"{GRADERS}:Moody", "label": "fragile"})
     expected = (
-        r"reward fragile: its process died \(\w+\), 2 times in a row, for 1 samples\. If one of the texts "
-        r"ends it, reward_servers\.fragile\.sandbox=\{\} scores the others and names that text"
+        r"reward fragile: its process died \(\w+\), 2 times in a row, for 1 samples\. If a text ends the "
+        r"process, reward_servers\.fragile\.sandbox=\{\} scores the other texts and names that one"
     )
     with beside_driver(part, retries=1) as alone, pytest.raises(RewardError, match=expected):
         alone.submit([Sample("die")]).result(120)

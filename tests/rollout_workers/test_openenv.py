@@ -134,12 +134,13 @@ def test_a_handshake_that_a_dying_server_breaks_is_no_wrong_address(answer: byte
             line.sendall(answer)
             line.close()
 
-        thread = threading.Thread(target=answer_once)
+        server.settimeout(30)
+        thread = threading.Thread(target=answer_once, daemon=True)
         thread.start()
         session = Session(f"http://127.0.0.1:{port}", start_timeout_s=30.0, step_timeout_s=30.0)
         with pytest.raises(EpisodeError, match=message):
             session.reset({})
-        thread.join()
+        thread.join(60)
 
 
 def test_wrong_settings_say_what_is_expected(serve: Callable[..., Server]) -> None:

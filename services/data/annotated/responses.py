@@ -34,7 +34,7 @@ from services.data.tasks.file_rows import FileRows
 from services.data.tasks.files import examples_of, from_files, from_hub
 from services.data.tasks.preferences import Conversed, conversed, messages_of, with_column_thought
 from services.data.tasks.responses import ResponseRow, behind, responses_of
-from services.data.tasks.rows import check_columns, text_at, texts_at, value_at
+from services.data.tasks.rows import check_columns, has_column, text_at, texts_at, value_at
 
 EXPECTED = "expected prompt and response, or prompt, chosen and rejected"
 EQUAL = "prompts whose chosen and rejected responses are equal"
@@ -67,7 +67,8 @@ def read_responses(data: ResponseData, task: Task | None, split: Split) -> Respo
     for of_prompt in of_prompts:
         # Equal good responses are harmless. But if both responses of a pair are equal, none was preferred.
         distinct = {(row.response, str(row.prompt.meta.get(RESPONSE))) for row in of_prompt}
-        if len(distinct) < len({row.is_good for row in of_prompt}):
+        is_empty = not any(row.response.strip() for row in of_prompt)
+        if len(distinct) < len({row.is_good for row in of_prompt}) and not is_empty:
             responses.skipped[EQUAL] += 1
             continue
         for row in of_prompt:
@@ -193,9 +194,10 @@ class _Response:
 def _read(columns: ResponseColumns, row: Mapping[str, Any], where: str) -> tuple[Prompt, list[_Response]]:
     """Return the row's prompt and its responses, the best first."""
     row = _laid_out(row, columns)
-    if row.get(columns.prompt_columns.prompt, "") is None:
-        row = {**row, columns.prompt_columns.prompt: ""}
-    names = (columns.chosen, columns.rejected, columns.response)
+    prompt, names = columns.prompt_columns.prompt, (columns.chosen, columns.rejected, columns.response)
+    is_empty = all(is_blank(value_at(row, name)) for name in names)
+    if value_at(row, prompt) is None and (has_column(row, prompt) or is_empty):
+        row = {**row, prompt: ""}
     read = conversed(row, columns.prompt_columns, names, where)
     return read.prompt, _responses(read, columns, where)
 
@@ -210,7 +212,7 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_R
             _Response(_text(row, column, value_at(row, column), where), is_good, answers.get(column))
             for column, is_good in ((columns.chosen, True), (columns.rejected, False))
         ]
-    has_columns = {columns.response, columns.chosen} & row.keys()
+    has_columns = has_column(row, columns.response) or has_column(row, columns.chosen)
     if response is None and (
         not has_columns or any(not is_blank(row[name]) for name in named(row, RESPONSES))
     ):
@@ -218,6 +220,8 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_R
             f"{where}: {EXPECTED}; {there_are(row, 'columns')}. "
             "If a column has another name, give it as data.response=NAME, data.chosen=NAME …"
         )
+    if response is None and not has_column(row, columns.response):  # a pair of nulls
+        return [_Response(""), _Response("", False)]
     good = columns.good is None or is_good(row, columns.good, where, "data.good='' makes all responses good")
     thought = "" if columns.reasoning is None else value_at(row, columns.reasoning)
     if isinstance(response, list):
@@ -234,7 +238,7 @@ def _responses(read: Conversed, columns: ResponseColumns, where: str) -> list[_R
 
 def _text(row: Mapping[str, Any], column: str, value: Any, where: str) -> str:
     """Return a response's text; "" for a null in a column that the data have."""
-    return "" if value is None and column in row else text_at({column: value}, column, where)
+    return "" if value is None and has_column(row, column) else text_at({column: value}, column, where)
 
 
 def _refuse_beside_ranking(row: Mapping[str, Any], columns: ResponseColumns, where: str) -> None:

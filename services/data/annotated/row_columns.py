@@ -9,7 +9,7 @@ option | columns where `data.NAME` is not given
 `reasoning` | `reasoning_content`, `reasoning`, `thinking`
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from contracts.conversations.messages import REASONING, is_conversation
 from contracts.errors import InputError
 from contracts.settings import Settings, Strings
 from services.data.tasks.base import ColumnRead, Side
-from services.data.tasks.cells import is_blank
+from services.data.tasks.cells import is_blank, refuse_printed
 from services.data.tasks.columns import (
     IS_GOOD,
     OTHER_PROMPTS,
@@ -126,11 +126,7 @@ def response_columns(data: ResponseData, row: Mapping[str, Any], where: str) -> 
     messages = [] if _has(there, prompt) else named(there, CONVERSATIONS)
     if "prompt" in data.model_fields_set and not is_pair and not _has(there, response):
         messages = [prompt]  # such as data.prompt=messages beside a column `prompt`
-    at = f"{where}, column"
-    talks = [
-        name for name in messages if is_conversation(messages_of(value_at(there, name), f"{at} '{name}'"))
-    ]
-    whole = talks[0] if talks else None
+    whole = _whole(messages, there, where)
     is_asked = prompt if _has(there, prompt) else whole
     prompt_columns = Columns(prompt)
     if (begins := is_asked or (chosen if is_pair else None)) is not None:
@@ -149,6 +145,16 @@ def response_columns(data: ResponseData, row: Mapping[str, Any], where: str) -> 
         whole=whole,
         is_pair=is_pair,
     )
+
+
+def _whole(names: Sequence[str], there: Mapping[str, Any], where: str) -> str | None:
+    """Return the first of these columns that holds conversations."""
+    for name in names:
+        value = value_at(there, name)
+        if is_conversation(messages_of(value)):
+            return name
+        refuse_printed(value, f"{where}, column '{name}'")
+    return None
 
 
 def columns_read(

@@ -9,8 +9,8 @@ from contracts.errors import InputError
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 TRUTHS = WORDS | {"1": True, "1.0": True, "0": False, "0.0": False}
-# messages as Python prints them
-_PRINTED = re.compile(r"\[\s*\{.*['\"](role|from)['\"]\s*:.*\}\s*\]", re.DOTALL)
+KEYS = (("'role':", "'content':"), ("'from':", "'value':"))  # of messages, as Python prints them
+_OPENS, _OF_TABLE = re.compile(r"\[\s*\{"), re.compile(r"\.[ct]sv(\.\w+)?, line")
 
 
 def as_text(value: Any) -> Any:
@@ -48,23 +48,39 @@ def in_json(value: Any, where: str = "") -> Any:
     ([{'role': 'user', 'content': 'Hi!'}], '[1] is a list')
 
     Args:
-        where: place of the value, for the error; "": no error.
+        where: place of the value.
 
     Raises:
-        InputError: the text is a list of messages that is not JSON, as pandas and `datasets` write into CSV.
+        InputError: a table has a list of messages that is not JSON, as pandas and `datasets` write it.
     """
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return value
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
-        if where and _PRINTED.fullmatch(value.strip()):
-            raise InputError(
-                f"{where}: a list of messages that is not JSON, got {value!r:.80}; expected JSON such as "
-                f"{EXAMPLE}. A file in JSON Lines or Parquet keeps messages; a CSV file needs json.dumps"
-            ) from None
+        if _OF_TABLE.search(where):
+            refuse_printed(value, where)
         return value
     return parsed if is_conversation(parsed) else value
+
+
+def refuse_printed(value: Any, where: str) -> None:
+    """Raise InputError if the value is a list of messages in Python's form."""
+    if isinstance(value, str) and _is_printed(value.strip()):
+        raise InputError(
+            f"{where}: a list of messages that is not JSON, got {value!r:.80}; expected JSON such as "
+            f"{EXAMPLE}. A file in JSON Lines or Parquet keeps messages; a CSV file needs json.dumps"
+        )
+
+
+def _is_printed(text: str) -> bool:
+    """Return whether the text is a list of messages in Python's form.
+
+    >>> _is_printed("[{'role': 'user', 'content': 'Hi'}]"), _is_printed("[{'from': 'Paris', 'to': 'Rome'}]")
+    (True, False)
+    """
+    has_ends = _OPENS.match(text) is not None and text.endswith("]")
+    return has_ends and any(all(key in text for key in keys) for keys in KEYS)
 
 
 def truth_of(value: Any) -> bool | None:

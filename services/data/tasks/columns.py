@@ -172,8 +172,8 @@ def normal(name: str) -> str:
 def _prompt(there: Mapping[str, Any], where: str, key: str) -> str:
     pair = named(there, PAIRS)
     columns = named(there, PROMPTS) or pair[:1] or named(there, OTHER_PROMPTS)[:1]
-    if pair and normal(columns[0]) == "prompt":  # UltraFeedback's messages repeat the chosen answer
-        return columns[0]
+    if pair and normal(columns[0]) == "prompt" and set(map(normal, columns[1:])) <= {"messages"}:
+        return columns[0]  # UltraFeedback's messages repeat the chosen answer
     if len(columns) > 1:
         raise InputError(
             f"{where}: columns {' and '.join(columns)} may hold the prompt: give {key}={' or '.join(columns)}"

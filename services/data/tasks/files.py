@@ -197,9 +197,7 @@ def split_files(data_files: DataFiles) -> dict[str, str]:
     if "train" not in by_split:
         there = ", ".join(sorted(os.listdir(path))[:10]) or "nothing"
         is_of_hub = any(file for pattern in ("", "data/") for file in path.glob(f"{pattern}train-*-of-*"))
-        remedy = (
-            f". task.path={data_files} reads a data set in pieces, as the hub has it" if is_of_hub else ""
-        )
+        remedy = f". task.path={data_files} reads pieces such as train-00000-of-00002" if is_of_hub else ""
         raise InputError(
             f"task.data_files={data_files}: the folder has no train.jsonl (.json, .csv, .tsv or .parquet); "
             f"there is: {there}{remedy}"

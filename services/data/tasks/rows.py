@@ -125,6 +125,17 @@ def value_at(row: Mapping[str, Any], column: str) -> Any:
     return value
 
 
+def has_column(row: Mapping[str, Any], column: str) -> bool:
+    """Return whether the row has the column, perhaps with a null in it.
+
+    >>> has_column({"a": {"b": None}}, "a.b"), has_column({"a": None}, "a.b")
+    (True, False)
+    """
+    outer, _, name = column.rpartition(".")
+    inside = value_at(row, outer) if outer else None
+    return column in row or (isinstance(inside, Mapping) and name in inside)
+
+
 def nested_names(row: Mapping[str, Any]) -> list[str]:
     """Return the names of nested values in a row's columns.
 

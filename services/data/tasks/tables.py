@@ -32,7 +32,7 @@ class Table:
         if len(names) == 1 and others & set(names[0]):
             raise InputError(
                 f"{where}, line 1: expected {SEPARATORS[delimiter]} between columns, because of the file's "
-                f"ending; got one column, {names[0]!r:.60}"
+                f"ending; got one column, {names[0]!r:.60}. If it is one column, rename it"
             )
         for name in self.header:
             if self.header.count(name) > 1:

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from contracts.errors import InputError
 from contracts.network.access import digest
@@ -131,8 +131,8 @@ def chat_app(facts: Facts, reader: Reader, speaker: Speaker, host: str, token: s
         return facts
 
     @app.post("/api/answer")
-    async def answer(conversation: Conversation) -> StreamingResponse:
-        messages = [message.model_dump() for message in conversation.messages]
+    async def answer(request: Request) -> StreamingResponse:
+        messages = [message.model_dump() for message in (await _conversation(request)).messages]
         try:
             # In a thread, because tokenizing a long text takes seconds while the server must answer.
             async with reading:
@@ -143,6 +143,15 @@ def chat_app(facts: Facts, reader: Reader, speaker: Speaker, host: str, token: s
 
     key = None if token is None else digest(token)
     return guard(app, host, key, most_bytes=MOST_BYTES, remedy="begin a new conversation", below="/api/")
+
+
+async def _conversation(request: Request) -> Conversation:
+    try:
+        return Conversation.model_validate_json(await request.body())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise HTTPException(422, f"{where or 'body'}: {first['msg']}") from None
 
 
 async def _lines(num_forgotten: int, events: AsyncIterator[Event]) -> AsyncIterator[str]:

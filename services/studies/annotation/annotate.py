@@ -105,7 +105,7 @@ class Annotation:
         self.folder = Path(settings.output)
         self.responses = read_responses(settings.data, settings.task, settings.split)
         self.rows = self.responses.rows
-        check_inputs(settings.reward, self.rows)
+        check_inputs(settings.reward, self.rows, "data" if settings.task is None else "task")
         self.validation = self._validation()
         self.tokens = None if model is None else _tokens(model, settings)
         self.num_cut = 0

@@ -20,7 +20,7 @@ import pyarrow as pa
 from contracts.clients import Scoring
 from contracts.errors import DeadlineExceeded, InputError, RunError
 from contracts.scores import Sample, Score
-from reward_servers.needs import has_reference, missing_keys
+from reward_servers.needs import has_reference, missing_keys, shown_keys
 from reward_servers.part_checks import needs_meta, needs_references
 from reward_servers.settings import Part
 from services.data.annotated.parts import Parts
@@ -218,8 +218,11 @@ def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), sort_keys=True, default=str)
 
 
-def check_inputs(rewards: Sequence[Part], rows: Sequence[ResponseRow]) -> None:
+def check_inputs(rewards: Sequence[Part], rows: Sequence[ResponseRow], source: str = "data") -> None:
     """Check that some rows have what each reward reads beside texts, before anything starts.
+
+    Args:
+        source: the key whose options name columns, "data" or "task".
 
     Raises:
         InputError: no row has references or meta data that a reward needs.
@@ -229,13 +232,13 @@ def check_inputs(rewards: Sequence[Part], rows: Sequence[ResponseRow]) -> None:
         if needs_references("reward", part) and not any(has_reference(one.references) for one in prompts):
             raise InputError(
                 f"reward={part.name} compares with references, but the data's rows have none: expected "
-                "data.references_column=NAME"
+                f"{source}.references_column=NAME"
             )
         needed = needs_meta("reward", part)
         if needed and all(missing_keys(needed, one.meta) for one in prompts):
             raise InputError(
-                f"reward={part.name} needs meta data {', '.join(needed)}, but the data's rows have none: "
-                "expected data.meta_columns=[NAME, …]"
+                f"reward={part.name} needs meta data {', '.join(needed)}, but the data's rows give: "
+                f"{shown_keys(prompts[0].meta)}. Expected {source}.meta_columns=[{', '.join(needed)}]"
             )
 
 

@@ -349,7 +349,11 @@ def test_an_environment_that_does_not_fit_is_refused(sections: dict[str, Any], m
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"run_name": 2026}, r"""run_name: got 2026; expected a text, in two kinds of quotes: '"2026"'"""),
+        (
+            {"run_name": 2026},
+            r"""run_name: got 2026; expected a text, on the command line in two kinds of quotes: '"2026"'""",
+        ),
+        ({"run_name": 1.10}, r"""run_name: got 1\.1; .* in two kinds of quotes: '"…"'"""),
         (
             {"task": {"name": "prompts", "meta_columns": "answer"}},
             r"got 'answer'; expected a list: \[answer\]$",

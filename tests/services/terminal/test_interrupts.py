@@ -164,7 +164,7 @@ def run_script(tmp_path: Path, text: str, *, ignoring: int | None = None) -> "su
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONWARNINGS": "ignore"},
         preexec_fn=None if ignoring is None else lambda: signal.signal(ignoring, signal.SIG_IGN) and None,
     )
     assert process.stdout is not None
@@ -238,7 +238,7 @@ def test_a_forked_process_that_is_ended_does_not_end_the_command(tmp_path: Path)
     assert process.returncode == 7
 
 
-def test_a_pool_that_a_reward_forks_ends_without_a_word_and_without_a_wait(tmp_path: Path) -> None:
+def test_a_pool_that_a_reward_forks_ends_at_once_and_prints_nothing(tmp_path: Path) -> None:
     """A pool ends its processes by SIGTERM, also while they hold a lock."""
     process = run_script(
         tmp_path,

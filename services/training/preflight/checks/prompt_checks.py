@@ -95,7 +95,7 @@ def check_meta(prompts: Sequence[Prompt], graders: Sequence[Grader], task_name: 
                 if missing[0] in prompt.meta:
                     remedy = "Leave this prompt out of the data"
                 elif task_name == "prompts":
-                    remedy = f"With task=prompts, name the column: task.meta_columns=[{missing[0]}]"
+                    remedy = f"Name the columns of the data: task.meta_columns=[{', '.join(missing)}]"
                 raise InputError(
                     f"{grader} needs meta data {', '.join(missing)}, but task={task_name} "
                     f"gives: {shown_keys(prompt.meta)} (prompt {prompt.id}). {remedy}"

@@ -79,12 +79,37 @@ def test_messages_that_a_table_holds_in_pythons_form_are_refused(tmp_path: Path,
             ],
             3,
         ),
+        (
+            [
+                {"prompt": "a", "chosen": "b", "rejected": "c"},
+                {"prompt": "d", "chosen": None, "rejected": None},
+            ],
+            2,
+        ),
+        ([{"messages": [USER, ANSWER]}, {"messages": None}], 1),
+        ([{"chosen": [USER, ANSWER], "rejected": [USER, WRONG]}, {"chosen": None, "rejected": None}], 2),
     ],
 )
 def test_nulls_are_empty_texts(tmp_path: Path, rows: list[dict[str, Any]], kept: int) -> None:
-    with pytest.raises(InputError, match=r"has 1 empty (responses|prompts).*data\.skip_empty=true"):
+    with pytest.raises(InputError, match=r"has \d empty (responses|prompts).*data\.skip_empty=true"):
         annotated(tmp_path, rows)
     assert len(annotated(tmp_path, rows, skip_empty=True)) == kept
+
+
+@pytest.mark.parametrize("name", ["q", "a"])
+def test_nulls_inside_objects_are_empty_texts(tmp_path: Path, name: str) -> None:
+    rows = [{"d": {"q": "a", "a": "b"}}, {"d": {"q": "c", "a": "e"} | {name: None}}]
+    options = {"prompt": "d.q", "response": "d.a"}
+    with pytest.raises(InputError, match=r"has 1 empty (responses|prompts).*data\.skip_empty=true"):
+        annotated(tmp_path, rows, **options)
+    assert annotated(tmp_path, rows, skip_empty=True, **options) == [("a", "b", True)]
+
+
+@pytest.mark.parametrize(
+    "text", ["[{'from': 'Paris', 'to': 'Rome'}]", "[{'role': 'admin'}]", "[{'role': 'user', 'content': 'x'}]"]
+)
+def test_texts_that_look_like_messages_stay_texts_outside_tables(tmp_path: Path, text: str) -> None:
+    assert annotated(tmp_path, [{"prompt": "route", "completion": text}]) == [("route", text, True)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +132,7 @@ def test_a_folder_of_pieces_names_the_option_that_reads_it(tmp_path: Path, insid
     for number in range(2):
         rows = pd.DataFrame([{"prompt": f"{number} {n} ?", "completion": "b"} for n in range(10)])
         rows.to_parquet(tmp_path / inside / f"train-0000{number}-of-00002.parquet")
-    with pytest.raises(InputError, match=rf"data\.path={tmp_path} reads a data set in pieces"):
+    with pytest.raises(InputError, match=rf"data\.path={tmp_path} reads pieces such as train-00000-of-00002"):
         read_responses(ResponseData(files=str(tmp_path)), None, "train")
     assert len(read_responses(ResponseData(path=str(tmp_path)), None, "train").rows) == 16  # 8 of 10
 
@@ -125,7 +150,7 @@ def test_one_row_without_a_reference_is_not_a_wrong_column() -> None:
     ("reward", "message"),
     [
         ("rouge", r"compares with references.*expected data\.references_column=NAME"),
-        ("coverage", r"needs meta data concepts.*expected data\.meta_columns="),
+        ("coverage", r"needs meta data concepts.*give: none\. Expected data\.meta_columns=\[concepts\]"),
     ],
 )
 def test_rows_without_what_a_reward_reads_are_refused_before_anything_starts(

@@ -128,11 +128,16 @@ def test_an_answer_is_streamed_and_depends_on_nothing_before(url: str, speaker: 
         {"messages": [{"role": "assistant", "content": "3"}]},
         asking(*["3"] * 1001),
         asking("3 " * 41),
+        '{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        '{"messages": [{"role": "user", "content": "3", "more": NaN}]}',
     ],
 )
-def test_wrong_conversations_are_refused(url: str, body: dict[str, Any]) -> None:
-    answered = httpx.post(f"{url}/api/answer", json=body, timeout=60)
-    assert answered.status_code == 422 and answered.json()["detail"]
+def test_wrong_conversations_are_refused(url: str, body: dict[str, Any] | str) -> None:
+    content = body if isinstance(body, str) else json.dumps(body)
+    answered = httpx.post(
+        f"{url}/api/answer", content=content, headers={"Content-Type": "application/json"}, timeout=60
+    )
+    assert answered.status_code == 422 and isinstance(answered.json()["detail"], str)
 
 
 def test_others_are_answered_while_a_long_text_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
