@@ -26,9 +26,7 @@ from rollout_workers.gateway.reading import Reader as CallReader
 from rollout_workers.gateway.server import MOST_BYTES, Gateway
 from rollout_workers.gateway.serving import EngineThread, ModelDoor
 from rollout_workers.settings import RolloutSettings
-from services.inference.chat.prompts import Lines, Reader
 from services.inference.chat.speaker import Speaker, load_tokenizer
-from services.inference.chat.web_chat import Facts
 from services.inference.generation.run_model import find_model
 from tests.chat_templates import TEMPLATES, make_chat_model
 from tests.fuzz import (
@@ -83,9 +81,8 @@ def agents_gateway(folder: Path) -> Iterator[Target]:
 @contextmanager
 def web_chat(folder: Path) -> Iterator[Target]:
     model_files = find_model(str(folder))
-    tokenizer = load_tokenizer(model_files)
-    speaker = Speaker(model_files, tokenizer, DRAWN, 0)
-    with serving(Reader(Lines(tokenizer, None), room=40), speaker, Facts("tiny", DRAWN, None, "")) as root:
+    speaker = Speaker(model_files, load_tokenizer(model_files), DRAWN, 0)
+    with serving(folder, speaker) as root:
         yield Target(root.removesuffix("/"), ("/api/answer", ASK), is_openai=False)
 
 
