@@ -195,8 +195,10 @@ def _read(columns: ResponseColumns, row: Mapping[str, Any], where: str) -> tuple
     """Return the row's prompt and its responses, the best first."""
     row = _laid_out(row, columns)
     prompt, names = columns.prompt_columns.prompt, (columns.chosen, columns.rejected, columns.response)
-    is_empty = all(is_blank(value_at(row, name)) for name in names)
-    if value_at(row, prompt) is None and (has_column(row, prompt) or is_empty):
+    has_nulls = any(has_column(row, name) for name in names) and all(
+        value_at(row, name) is None for name in names
+    )
+    if value_at(row, prompt) is None and (has_column(row, prompt) or has_nulls):
         row = {**row, prompt: ""}
     read = conversed(row, columns.prompt_columns, names, where)
     return read.prompt, _responses(read, columns, where)
