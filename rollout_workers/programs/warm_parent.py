@@ -25,6 +25,7 @@ from rollout_workers.programs.warm import near
 SCRIPT = Path(__file__).with_name("warm.py")
 LOOK_S = 0.02
 CONNECT_S = 10.0
+NOWHERE = ("http://127.0.0.1:1/v1", "none")  # address and key of the parent, which calls no model
 
 
 class WarmParent:
@@ -111,7 +112,7 @@ class _Server:
         self._keeper = keeper_of(
             self.folder,
             [python, str(SCRIPT), self._address, *rest],
-            variables(os.environ, "http://127.0.0.1:1/v1", "none") | places,
+            variables(os.environ, *NOWHERE) | places,
         )
 
     def connect(self) -> socket.socket:
@@ -165,7 +166,10 @@ class ForkedProgram(ProgramProcess):
     def _launch(self, words: Sequence[str], environment: dict[str, str]) -> None:
         del words
         self._line = self._parent.line()
-        order = {"folder": str(self._folder), "variables": environment}
+        # The parent has the others, and what its script made of them, such as PYTHONPATH.
+        others = variables(os.environ, *NOWHERE)
+        of_lease = {name: text for name, text in environment.items() if others.get(name) != text}
+        order = {"folder": str(self._folder), "variables": of_lease}
         try:
             self._line.sendall(json.dumps(order).encode() + b"\n")
         except OSError as error:

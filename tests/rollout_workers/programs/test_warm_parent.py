@@ -27,6 +27,7 @@ def prepare(argument):
         raise RuntimeError("no data")
     time.sleep(0.5)
     print("said while it loads", flush=True)
+    os.environ["PYTHONPATH"] = "prepared:" + os.environ["PYTHONPATH"]
     kept = []
     return lambda: play(kept)
 
@@ -44,6 +45,7 @@ def play(kept):
     if mood == "crashes":
         os.abort()
     told = {"reward": random.random(), "kept": len(kept), "process": os.getpid()}
+    assert os.environ["PYTHONPATH"] == "prepared:of-the-user" and os.environ["OPENAI_API_KEY"] == "k"
     assert os.path.dirname(os.environ["WHETSTONE_REWARD_FILE"]) == tempfile.gettempdir()
     open(os.environ["WHETSTONE_REWARD_FILE"], "w").write(json.dumps(told))
 """
@@ -55,6 +57,8 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmPare
     folders = tmp_path / ("long" * 40) / "folders"  # longer than a socket's name may be
     folders.mkdir(parents=True)
     monkeypatch.setattr(tempfile, "tempdir", str(folders))
+    monkeypatch.setenv("PYTHONPATH", "of-the-user")
+    monkeypatch.setenv("OPENAI_API_KEY", "the-users")
     (tmp_path / "script.py").write_text(SCRIPT)
     made = WarmParent([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "log")], 30.0)
     before = set(psutil.Process().children(recursive=True))
