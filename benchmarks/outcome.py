@@ -42,6 +42,16 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 
 
+def with_error(values: Sequence[float]) -> str:
+    """Return the mean and its standard error; 0 for fewer than two values.
+
+    >>> with_error([0.5, 0.7])
+    '0.600 ± 0.100'
+    """
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{statistics.fmean(values):.3f} ± {error:.3f}"
+
+
 def silent_console() -> RunConsole:
     return RunConsole(Console(file=io.StringIO()))
 

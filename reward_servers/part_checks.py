@@ -14,7 +14,7 @@ from reward_servers.requirements import check_requirements, missing, requires
 from reward_servers.settings import Part
 from reward_servers.user_rewards.own import check_grader, find_grader, settled
 
-SUMMED = ("weight", "label", "standardize", "clip", "threshold")  # a part's keys beside its reward's options
+SUMMED = tuple(Part.model_fields.keys() - {"name", "options"})  # a part's keys beside its reward's options
 
 
 class ChecksItself(Protocol):

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.again import started
-from benchmarks.outcome import OUT, publish
+from benchmarks.outcome import OUT, publish, with_error
 from contracts.scores import Grade, Sample
 from reward_servers.graders.length import num_words
 from reward_servers.graders.short_answer import ShortAnswer, is_one_sentence
 
 ROOT = OUT / "comments"
 TARGET = 0.3  # mean reward; the untrained model earns 0.08
+LAST = 3  # iterations whose mean reward is compared
 SHORTER, LONGER = "Answer in one short sentence of ten words.", "Answer in a longer sentence of ten words."
 READS = [
     *("algorithm=self_distillation", "algorithm.reads=comment", "algorithm.teacher=live"),
@@ -86,11 +87,13 @@ def main() -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     always = [*ALWAYS, f"model.path={chosen.model}", f"iterations={chosen.iterations}"]
     curves = {arm: curves_of(arm, [*always, *ARMS[arm]], chosen.seeds) for arm in chosen.arms}
-    rows = {}
+    base, rows = next(iter(curves.values())), {}
     for arm, values in curves.items():
-        best = [max(map(statistics.fmean, pairwise(curve["rewards"]))) for curve in values]
         needed = [tokens_to_target(**curve) for curve in values]
-        rows[arm] = f"{needed}; best two iterations {[round(value, 2) for value in best]}"
+        pairs = zip(needed, (tokens_to_target(**curve) for curve in base), strict=True)
+        shares = [mine / theirs for mine, theirs in pairs if mine and theirs]
+        last = [statistics.fmean(curve["rewards"][-LAST:]) for curve in values]
+        rows[arm] = f"{needed}; {with_error(shares)} of the first arm's; last rewards {with_error(last)}"
     publish("comments", f"Tokens until the mean reward is {TARGET}", rows, curves)
 
 

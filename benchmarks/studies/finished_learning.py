@@ -10,7 +10,7 @@ import shutil
 import statistics
 
 from benchmarks.again import started
-from benchmarks.outcome import OUT, publish
+from benchmarks.outcome import OUT, publish, with_error
 
 ROOT = OUT / "finished-learning"
 LAST = 5  # iterations whose mean reward is compared
@@ -31,7 +31,7 @@ ALWAYS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model")
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(6)), help="at least two")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(6)))
     chosen = parser.parse_args()
     shutil.rmtree(ROOT, ignore_errors=True)
     always = [*ALWAYS, f"model.path={chosen.model}"]
@@ -46,8 +46,7 @@ def main() -> None:
                 ages[kind].append(statistics.fmean(row["staleness/mean"] for row in rows))
                 print(name, round(rewards[kind][-1], 3), flush=True)
     shown = {
-        kind: f"{statistics.fmean(values):.3f} ± {statistics.stdev(values) / len(values) ** 0.5:.3f}; "
-        f"tokens are {statistics.fmean(ages[kind]):.1f} versions old"
+        kind: f"{with_error(values)}; tokens are {statistics.fmean(ages[kind]):.1f} versions old"
         for kind, values in rewards.items()
     }
     publish("finished-learning", f"Mean reward of the last {LAST} iterations", shown, rewards)

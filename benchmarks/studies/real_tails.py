@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.again import Train, started
 from benchmarks.models import made
 from benchmarks.other_load import OtherLoad
-from benchmarks.outcome import OUT, publish
+from benchmarks.outcome import OUT, publish, with_error
 from contracts.scores import Sample
 from services.runs.folder import RunFolder
 
@@ -125,11 +125,6 @@ def shown(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
         means = {key: with_error([value[key] for value in values]) for key in values[0]}
         rows[kind] = f"speed × {with_error(ratios)}; " + "; ".join(f"{k} {mean}" for k, mean in means.items())
     return rows
-
-
-def with_error(values: Sequence[float]) -> str:
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):.3f} ± {error:.3f}"
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from contracts.errors import InputError, RewardError
 from contracts.scores import MetricValue, Sample, Score
 from contracts.settings import build
 from reward_servers.settings import Part, RewardServersSettings, parts
-from tests.pages import until
+from tests.until import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 

@@ -17,6 +17,7 @@ from openai import OpenAI
 from contracts.errors import InputError
 from services.commands.serve_model import run
 from tests.chat_templates import TEMPLATES, make_chat_model
+from tests.until import served_until_ctrl_c
 
 TOKEN = "a-token-of-the-tests-own"
 ASK = [{"role": "user", "content": "What is three and four?"}]
@@ -30,16 +31,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(model: Path) -> Iterator[str]:
     """The address of a served model; at the end Ctrl-C ends the command with code 0."""
-    words = [str(model), "--engine", "transformers", "--port", "0", "--max-tokens", "6"]
-    command = [sys.executable, "-m", "services.cli", "serve-model", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield re.findall(r"http://[\d.:]+/v1", process.stdout.readline())[0]
-            process.send_signal(signal.SIGINT)
-            assert process.wait(90) == 0
-        finally:
-            process.kill()
+    words = (str(model), "--engine", "transformers", "--max-tokens", "6")
+    with served_until_ctrl_c("serve-model", *words) as root:
+        yield f"{root}/v1"
 
 
 def test_the_stock_client_draws_as_it_asks_to(address: str) -> None:

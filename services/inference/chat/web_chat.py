@@ -146,6 +146,8 @@ def chat_app(facts: Facts, reader: Reader, speaker: Speaker, host: str, token: s
 
 
 async def _conversation(request: Request) -> Conversation:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "expected content-type application/json")  # no foreign form can send it
     try:
         return Conversation.model_validate_json(await request.body())
     except ValidationError as error:

@@ -1,7 +1,6 @@
 """A gateway over a tiny chat model in this process, and a record of the engine's requests."""
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,10 +105,3 @@ def connect(served: Served) -> socket.socket:
 def head(path: str, key: str, length: int | None) -> bytes:
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{size}\r\n\r\n".encode()
-
-
-def until(is_so: Any, patience_s: float = 30.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)

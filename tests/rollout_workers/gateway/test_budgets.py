@@ -13,7 +13,8 @@ from openai import OpenAI
 from rollout_workers.gateway.reading import Reader
 from rollout_workers.gateway.token_budget import TokenBudget
 from tests.chat_templates import TEMPLATES, make_chat_model
-from tests.rollout_workers.gateway.served import Served, connect, head, serve, until
+from tests.rollout_workers.gateway.served import Served, connect, head, serve
+from tests.until import until
 
 ASK = [{"role": "user", "content": "What is three and four?"}]
 

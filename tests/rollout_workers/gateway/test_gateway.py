@@ -16,8 +16,9 @@ from contracts.rollout import Rollout
 from rollout_workers.tools.tool_calls import Call as ToolCall
 from rollout_workers.tools.tool_calls import Malformed, Parsed
 from tests.chat_templates import TEMPLATES, make_chat_model
-from tests.rollout_workers.gateway.served import Served, connect, head, rollout_of, serve, until
+from tests.rollout_workers.gateway.served import Served, connect, head, rollout_of, serve
 from tests.rollout_workers.generation import load, load_lm, logprobs_T
+from tests.until import until
 
 ASK = [{"role": "user", "content": "What is three and four?"}]
 

@@ -13,7 +13,8 @@ from rollout_workers.environments.frozen_partner import FrozenPartner
 from rollout_workers.gateway.frozen_model import FrozenModel
 from rollout_workers.tools.tool_calls import HERMES
 from tests.chat_templates import TEMPLATES, make_chat_model
-from tests.rollout_workers.gateway.served import Served, rollout_of, serve, until
+from tests.rollout_workers.gateway.served import Served, rollout_of, serve
+from tests.until import until
 
 ASK = [{"role": "user", "content": "What is three and four?"}]
 THEN = {"role": "user", "content": "And then?"}

@@ -20,6 +20,7 @@ from rollout_workers.programs.process import KEEPER
 from rollout_workers.settings import RolloutSettings
 from rollout_workers.worker import RolloutWorker
 from tests.chat_templates import TEMPLATES, make_chat_model
+from tests.until import until
 
 AGENT = Path(__file__).with_name("agents.py")
 PATIENCE_S = 120.0
@@ -260,10 +261,3 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def until(is_so: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)

@@ -21,7 +21,7 @@ from services.terminal.web_pages import listen
 from tests.browser import browser_tab
 from tests.chat_server import running
 from tests.models import NUMBERS, make_tiny_model
-from tests.pages import served_until_ctrl_c, until
+from tests.until import served_until_ctrl_c, until
 
 EVIL = ("<script>document.title='evil'</script>", "<img/src=x/onerror=document.title='evil'>", "<b>&amp;</b>")
 LENGTH = 24  # tokens of an answer
@@ -138,6 +138,8 @@ def test_wrong_conversations_are_refused(url: str, body: dict[str, Any] | str) -
         f"{url}/api/answer", content=content, headers={"Content-Type": "application/json"}, timeout=60
     )
     assert answered.status_code == 422 and isinstance(answered.json()["detail"], str)
+    form = httpx.post(f"{url}/api/answer", content=content, headers={"Content-Type": "text/plain"})
+    assert form.status_code == 415
 
 
 def test_others_are_answered_while_a_long_text_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,7 @@ def test_a_secret_in_what_a_model_raises_is_hidden(
 
 
 def test_the_command_serves_until_ctrl_c(path: Path) -> None:
-    with served_until_ctrl_c("chat", str(path), "--system", "1") as url:
+    with served_until_ctrl_c("chat", str(path), "--web", "--system", "1") as url:
         facts = httpx.get(f"{url}/api/model", timeout=60).json()
         assert (facts["name"], facts["system"]) == (str(path), "1")
         assert events(url, "3")[-1]["end"]

@@ -19,8 +19,8 @@ from services.runs.report.live_page import live_app
 from services.terminal.web_pages import listen
 from tests.browser import browser_tab
 from tests.chat_server import running as running_at
-from tests.pages import served_until_ctrl_c
 from tests.services.runs.report.test_report import CONFIG
+from tests.until import served_until_ctrl_c
 
 EVIL = "<script>document.title='evil'</script><img src=x onerror=document.title='evil'>"
 TOKEN = "a-token-of-enough-letters"
@@ -220,7 +220,7 @@ def test_the_command_serves_until_ctrl_c(folder: RunFolder, monkeypatch: pytest.
     monkeypatch.delenv("WHETSTONE_TOKEN", raising=False)
     with pytest.raises(InputError, match="lets others in"):
         watch.run([str(folder.path), "--web", "--host", "0.0.0.0", "--port", "0"])
-    with served_until_ctrl_c("watch", str(folder.path)) as url:
+    with served_until_ctrl_c("watch", str(folder.path), "--web") as url:
         answer = httpx.get(f"{url}/api/episodes", timeout=60).json()
         state = (answer["name"], answer["all"], answer["running"])
         assert state == ("run", 0, True)  # this process holds it

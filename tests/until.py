@@ -1,4 +1,4 @@
-"""Commands that serve a page until Ctrl-C, and waits for them."""
+"""Waits until something is so, and commands that serve until Ctrl-C."""
 
 import re
 import signal
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 @contextmanager
 def served_until_ctrl_c(*words: str) -> Iterator[str]:
     """Start a `whetstone` command, yield the address that it prints, and expect a regular end by Ctrl-C."""
-    command = [sys.executable, "-m", "services.cli", *words, "--web", "--port", "0"]
+    command = [sys.executable, "-m", "services.cli", *words, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -23,9 +23,8 @@ def served_until_ctrl_c(*words: str) -> Iterator[str]:
             process.kill()
 
 
-def until(is_true: Callable[[], object]) -> None:
-    """Wait at most a minute."""
-    end = time.monotonic() + 60
+def until(is_true: Callable[[], object], patience_s: float = 60.0) -> None:
+    end = time.monotonic() + patience_s
     while not is_true():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.01)
